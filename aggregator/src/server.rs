@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use generic_server::client::DeprecatedCertificates;
 use generic_server::client::egress::Route;
 use generic_server::delegate::{Delegate, Handled};
 use generic_server::directory::Directory;
@@ -95,12 +96,15 @@ impl Aggregator {
         let groups = deps.local.iter().flat_map(|source| source.groups().to_vec());
         let mut groups: Vec<Arc<str>> = groups.map(|group| group.group.clone()).collect();
         groups.push(apiservice::GROUP.into());
+        let certificates = DeprecatedCertificates::new("kube_aggregator");
+        deps.metrics.register(certificates.clone());
         let published = Arc::new(Published::new(
             &resource,
             deps.local.clone(),
             TransportSettings {
                 key: deps.proxy_key,
                 route: deps.egress,
+                certificates,
             },
             deps.priorities,
         ));

@@ -105,10 +105,10 @@ impl Transport {
     /// # Errors
     /// When the spec's bundle cannot be used; the text is for clients.
     pub(crate) fn new(spec: &RemoteSpec, settings: &TransportSettings) -> Result<Self, String> {
-        let TransportSettings { key, route } = settings;
+        let TransportSettings { key, route, .. } = settings;
         let name = format!("{}.{}.svc", spec.service, spec.namespace);
         let name = ServerName::try_from(name).map_err(|error| error.to_string())?;
-        let mut config = client_config(spec, key)?;
+        let mut config = client_config(spec, settings)?;
         let upgrades = Connector {
             tls: TlsConnector::from(Arc::new(config.clone())),
             name: name.clone(),
@@ -219,6 +219,7 @@ mod tests {
         let settings = TransportSettings {
             key: Arc::new(arc_swap::ArcSwap::from(key)),
             route: Route::Direct,
+            certificates: client::DeprecatedCertificates::new("kube_aggregator"),
         };
         let transport = Transport::new(&spec, &settings).expect("a transport");
         let mut places: Vec<StreamPermit> = (0..MAX_STREAMS_PER_CONNECTION * MAX_CONNECTIONS_PER_ENDPOINT)

@@ -11,6 +11,7 @@ pub mod issued;
 pub mod request_header;
 pub mod token_cache;
 pub mod token_file;
+pub mod token_metrics;
 pub mod union;
 pub mod x509;
 

@@ -65,9 +65,11 @@ pub fn build(config: ChainConfig) -> Arc<Chain> {
     let responses = Arc::new(ResponseBudget::default());
     config.metrics.register(config.cpu.clone());
     config.metrics.register(responses.clone());
+    let impersonation = impersonation::Impersonation::default();
+    config.metrics.register(impersonation.metrics());
     Arc::new(Chain {
         config,
-        impersonation: impersonation::Impersonation::default(),
+        impersonation,
         responses,
         sockets: Tasks::new(),
     })

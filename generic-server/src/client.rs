@@ -3,6 +3,7 @@
 
 mod bearer;
 mod connect;
+mod deprecated;
 pub mod egress;
 mod outgoing;
 mod tcp;
@@ -19,8 +20,10 @@ use hyper_util::rt::TokioIo;
 use tokio_rustls::client::TlsStream;
 
 pub(crate) use bearer::BearerToken;
+pub(crate) use connect::refusal_of;
 pub use connect::{connect, dial, fault_of, secure};
-pub use outgoing::{Answer, Outgoing, SendError};
+pub use deprecated::DeprecatedCertificates;
+pub use outgoing::{Answer, Outgoing, SendError, late};
 pub use tcp::{Fault, authority, is_forbidden};
 pub use wire::{Connection, Io, Wire};
 

@@ -13,6 +13,7 @@ mod kubeconfig;
 mod lookups;
 pub(crate) mod retry;
 mod seats;
+mod token_review;
 mod webhook;
 
 pub use access_review::{AccessReviewVersion, spec as access_review_spec};
@@ -20,7 +21,7 @@ pub use access_webhook::{AccessWebhook, AccessWebhookMetrics, AccessWebhookOptio
 pub use authn::{FrontProxy, TokenReviews, Trust, front_proxy};
 pub use authz::AccessReviews;
 pub use client::{ClientError, KubeClient};
-pub use kubeconfig::{Kubeconfig, KubeconfigError};
+pub use kubeconfig::{Kubeconfig, KubeconfigError, ServerTrust};
 pub use lookups::Lookups;
 pub use retry::review;
 pub use webhook::{ReviewVersion, TokenWebhook};

@@ -5,7 +5,9 @@
 
 mod connections;
 mod histogram;
+mod histograms;
 mod peak;
+mod quantiles;
 mod reloads;
 #[cfg(test)]
 mod tests;
@@ -24,9 +26,11 @@ use parking_lot::RwLock;
 pub(crate) use connections::Closed;
 pub use connections::ConnectionMetrics;
 pub use histogram::{DEFAULT_BUCKETS, Histogram};
+pub use histograms::Histograms;
+pub(crate) use quantiles::Quantiles;
 pub use reloads::{Reloads, content_hash, server_hash};
 
-use peak::Peak;
+pub(crate) use peak::Peak;
 
 /// Upstream's buckets of `apiserver_request_duration_seconds`.
 const BUCKETS: [f64; 23] = [

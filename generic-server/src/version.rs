@@ -10,6 +10,12 @@ pub const MINOR: &str = "36";
 pub const MAJOR_MINOR: &str = "1.36";
 /// The minor version before it, the oldest that clients may count on.
 pub const MIN_COMPATIBILITY_MINOR: &str = "35";
+/// The processor architecture, by Go's name.
+pub const ARCHITECTURE: &str = match std::env::consts::ARCH.as_bytes() {
+    b"x86_64" => "amd64",
+    b"aarch64" => "arm64",
+    _ => std::env::consts::ARCH,
+};
 /// The version of this project.
 pub const OWN: &str = env!("CARGO_PKG_VERSION");
 

@@ -18,20 +18,19 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::capture_connection;
 use hyper_util::rt::TokioExecutor;
 use machinery::meta;
-use rustls::ClientConfig;
+use rustls::client::WantsClientCert;
+use rustls::{ClientConfig, ConfigBuilder};
 use rustls_pki_types::ServerName;
 use serde_json::Value;
 use tokio_rustls::TlsConnector;
 
 use crate::client::trust::{self, TrustedPeers};
-use crate::client::{self, Fault, TlsIo};
+use crate::client::{self, DeprecatedCertificates, Fault, TlsIo};
 use crate::request::{ReadError, read_bounded};
 
 pub use services::Services;
 pub use users::{WebhookUser, WebhookUsers};
 
-/// The most text of an answer that is repeated in an error.
-const QUOTED: usize = 2048;
 /// How long an idle connection is kept.
 const IDLE: Duration = Duration::from_secs(90);
 /// How long a connection may take to come about.
@@ -107,16 +106,19 @@ impl WebhookClient {
         // On one HTTP/2 connection all requests would meet the same endpoint of a service.
         let http2 = service.is_none() && is_local(&url);
         let user = users.of(&target(&url)).cloned();
-        let client = tls(&text(&["caBundle"]), http2, user.as_ref()).map(|tls| {
-            let connector = Connector(Arc::new(ConnectorConfig {
-                tls: TlsConnector::from(tls),
-                service,
-                services,
-            }));
-            Client::builder(TokioExecutor::new())
-                .pool_idle_timeout(IDLE)
-                .build(connector)
-        });
+        let settings = settings(&text(&["caBundle"]), services.certificates());
+        let client = settings
+            .map(|settings| tls(settings, http2, user.as_ref()))
+            .map(|tls| {
+                let connector = Connector(Arc::new(ConnectorConfig {
+                    tls: TlsConnector::from(tls),
+                    service,
+                    services,
+                }));
+                Client::builder(TokioExecutor::new())
+                    .pool_idle_timeout(IDLE)
+                    .build(connector)
+            });
         WebhookClient { url, client, user }
     }
 
@@ -155,7 +157,7 @@ impl WebhookClient {
             })?;
             if !status.is_success() {
                 let code = status.as_u16();
-                let text = refusal(code, &body);
+                let text = client::refusal_of(code, &body);
                 return Err(CallError {
                     code,
                     ..CallError::from(text)
@@ -168,30 +170,6 @@ impl WebhookClient {
             let unreachable = connection.connection_metadata().is_none();
             failed("context deadline exceeded".into()).unreachable(unreachable)
         })?
-    }
-}
-
-/// The error text of upstream's client for an unsuccessful answer.
-fn refusal(code: u16, body: &[u8]) -> String {
-    if let Ok(status) = serde_json::from_slice::<Value>(body)
-        && status.get("kind").and_then(Value::as_str) == Some("Status")
-    {
-        return meta::dig_str(&status, &["message"]).to_string();
-    }
-    let text: String = String::from_utf8_lossy(body)
-        .trim()
-        .chars()
-        .take(QUOTED)
-        .collect();
-    match code {
-        401 => "the server has asked for the client to provide credentials".into(),
-        403 => "the server does not allow access to the requested resource".into(),
-        404 => "the server could not find the requested resource".into(),
-        400..=499 => "the server rejected our request for an unknown reason".into(),
-        _ => format!(
-            "an error on the server ({}) has prevented the request from succeeding",
-            machinery::go::quote(if text.is_empty() { "unknown" } else { &text })
-        ),
     }
 }
 
@@ -239,13 +217,24 @@ fn target(url: &str) -> String {
     format!("{host}:{}", uri.port_u16().unwrap_or(443))
 }
 
-/// TLS that trusts the bundle, or the system's authorities when there is none, and shows the certificate of a user that has one.
-fn tls(bundle: &str, http2: bool, user: Option<&Arc<WebhookUser>>) -> Result<Arc<ClientConfig>, String> {
+/// The trust of a bundle, or of the system's authorities when there is none.
+fn settings(
+    bundle: &str,
+    deprecated: &Arc<DeprecatedCertificates>,
+) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, String> {
     let peers = match bundle.trim() {
         "" => TrustedPeers::System,
         bundle => TrustedPeers::Bundle(bundle),
     };
-    let settings = trust::settings(peers)?;
+    trust::counting_settings(peers, deprecated)
+}
+
+/// TLS that shows the certificate of a user that has one.
+fn tls(
+    settings: ConfigBuilder<ClientConfig, WantsClientCert>,
+    http2: bool,
+    user: Option<&Arc<WebhookUser>>,
+) -> Arc<ClientConfig> {
     let mut config = match user.filter(|user| user.has_certificate()) {
         Some(user) => settings.with_client_cert_resolver(user.clone()),
         None => settings.with_no_client_auth(),
@@ -256,7 +245,7 @@ fn tls(bundle: &str, http2: bool, user: Option<&Arc<WebhookUser>>) -> Result<Arc
         &[b"http/1.1"]
     };
     config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
-    Ok(Arc::new(config))
+    Arc::new(config)
 }
 
 /// How a webhook is connected to.

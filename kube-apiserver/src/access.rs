@@ -15,6 +15,7 @@ use generic_server::authn::anonymous::Anonymous;
 use generic_server::authn::bearer::Bearer;
 use generic_server::authn::issued::IssuedTokens;
 use generic_server::authn::request_header::{RequestHeader, RequestHeaderOptions};
+use generic_server::authn::token_metrics::TokenCacheMetrics;
 use generic_server::authn::union::Authentication;
 use generic_server::authn::x509::X509;
 use generic_server::authn::{Authenticator, TokenAuthenticator};
@@ -128,6 +129,10 @@ pub struct Access {
     pub cluster_authorities: watch::Receiver<ClusterAuthorities>,
     /// The documents about service account tokens, by path.
     pub endpoints: Vec<(&'static str, Arc<StaticJson>)>,
+    /// The authenticator of client certificates, for its metrics.
+    certificates: Arc<X509>,
+    /// What the caches of tokens do.
+    caches: Arc<TokenCacheMetrics>,
     /// The lookups of the token webhook, for their metrics.
     lookups: Option<Arc<Lookups>>,
     /// Tokens of other issuers, which are not asked for anything until [`Access::start`].
@@ -169,15 +174,17 @@ impl Access {
             authenticator: tokens,
             issuer,
             endpoints,
+            caches,
             lookups,
             jwt,
             external,
             metrics: token_metrics,
             anonymous,
         } = tokens::build(options, pki, directory, egress, reload, tasks)?;
+        let certificates = Arc::new(X509::new(authorities));
         let authenticators: Vec<Arc<dyn Authenticator>> = vec![
             Arc::new(RequestHeader::new(front_proxies, options.front_proxy.clone())),
-            Arc::new(X509::new(authorities)),
+            certificates.clone(),
             Arc::new(Bearer(tokens.clone())),
         ];
         let anonymous = anonymous_requests(options.anonymous, anonymous)?;
@@ -194,6 +201,8 @@ impl Access {
             issuer,
             cluster_authorities,
             endpoints,
+            certificates,
+            caches,
             lookups,
             jwt,
             external,
@@ -246,6 +255,8 @@ impl Access {
     pub fn start(&self, metrics: &Metrics) {
         self.authorizers.register(metrics);
         metrics.register(self.token_metrics.clone());
+        metrics.register(self.caches.clone());
+        metrics.register(self.certificates.clone());
         if let Some(external) = &self.external {
             metrics.register(external.metrics());
         }

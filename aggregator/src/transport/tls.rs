@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use generic_server::client::DeprecatedCertificates;
 use generic_server::client::egress::Route;
 use generic_server::client::trust::{self, TrustedPeers};
 use rustls::client::{ResolvesClientCert, Resumption};
@@ -21,17 +22,19 @@ pub type ProxyKey = Arc<ArcSwap<CertifiedKey>>;
 pub(crate) struct TransportSettings {
     pub(crate) key: ProxyKey,
     pub(crate) route: Route,
+    pub(crate) certificates: Arc<DeprecatedCertificates>,
 }
 
 /// The settings for one APIService, without protocol negotiation; the error is shown to clients and in the condition.
-pub(crate) fn client_config(spec: &RemoteSpec, key: &ProxyKey) -> Result<ClientConfig, String> {
+pub(crate) fn client_config(spec: &RemoteSpec, settings: &TransportSettings) -> Result<ClientConfig, String> {
     let peers = match &spec.ca_bundle {
         _ if spec.insecure => TrustedPeers::Anyone,
         Some(bundle) => TrustedPeers::Bundle(bundle),
         None => TrustedPeers::System,
     };
-    let mut config =
-        trust::settings(peers)?.with_client_cert_resolver(Arc::new(FixedClientCert(key.clone())));
+    let own = FixedClientCert(settings.key.clone());
+    let trusted = trust::counting_settings(peers, &settings.certificates)?;
+    let mut config = trusted.with_client_cert_resolver(Arc::new(own));
     // A session that is taken up again would go on with the certificate that was shown at its beginning.
     config.resumption = Resumption::disabled();
     Ok(config)

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::Operation;
 use super::costs::{Asked, Costs};
-use crate::metrics::{Collect, Histogram, family, sample};
+use crate::metrics::{Collect, Histogram, Quantiles, family, sample};
 
 const OPERATIONS: [Operation; 4] = [
     Operation::Create,
@@ -37,57 +37,80 @@ pub(super) enum Step {
 
 const STEPS: [(Step, &str); 2] = [(Step::Admit, "admit"), (Step::Validate, "validate")];
 
-/// Durations by phase, operation and outcome. A series is there from its first duration on.
-#[derive(Debug, Default)]
-struct Durations([OnceLock<Histogram>; 16]);
+/// What is counted by phase, operation and outcome. A series is there from its first duration on.
+#[derive(Debug)]
+struct ByOutcome<T>([OnceLock<T>; 16]);
 
-impl Durations {
-    fn observe(&self, step: Step, operation: Operation, rejected: bool, took: Duration) {
+impl<T> Default for ByOutcome<T> {
+    fn default() -> Self {
+        ByOutcome(std::array::from_fn(|_| OnceLock::new()))
+    }
+}
+
+impl<T> ByOutcome<T> {
+    fn cell(&self, step: Step, operation: Operation, rejected: bool) -> Option<&OnceLock<T>> {
         let index = (step as usize * OPERATIONS.len() + operation as usize) * 2 + usize::from(rejected);
-        if let Some(cell) = self.0.get(index) {
-            cell.get_or_init(|| Histogram::new(BUCKETS)).observe(took);
-        }
+        self.0.get(index)
     }
 
-    fn write(&self, out: &mut String, metric: &str, name: Option<&str>) {
+    fn each(&self, mut write: impl FnMut(&T, [(&str, &str); 3])) {
         let mut cells = self.0.iter();
         for (_, step) in STEPS {
             for operation in OPERATIONS {
                 for rejected in ["false", "true"] {
-                    let Some(histogram) = cells.next().and_then(OnceLock::get) else {
-                        continue;
-                    };
-                    let named = name.map(|name| ("name", name)).into_iter();
-                    let labels = [
-                        ("operation", operation.as_str()),
-                        ("rejected", rejected),
-                        ("type", step),
-                    ];
-                    let labels: Vec<(&str, &str)> = named.chain(labels).collect();
-                    histogram.write(out, metric, &labels);
+                    if let Some(series) = cells.next().and_then(OnceLock::get) {
+                        let labels = [
+                            ("operation", operation.as_str()),
+                            ("rejected", rejected),
+                            ("type", step),
+                        ];
+                        write(series, labels);
+                    }
                 }
             }
         }
     }
 }
 
+impl ByOutcome<Histogram> {
+    fn observe(&self, step: Step, operation: Operation, rejected: bool, took: Duration) {
+        if let Some(cell) = self.cell(step, operation, rejected) {
+            cell.get_or_init(|| Histogram::new(BUCKETS)).observe(took);
+        }
+    }
+}
+
+/// The durations of a phase: as a histogram, and as upstream's summary.
+#[derive(Debug)]
+struct StepDurations {
+    histogram: Histogram,
+    quantiles: Quantiles,
+}
+
 /// The durations of a chain.
 #[derive(Debug, Default)]
 pub(super) struct ChainMetrics {
-    steps: Durations,
-    plugins: Vec<(&'static str, Durations)>,
+    steps: ByOutcome<StepDurations>,
+    plugins: Vec<(&'static str, ByOutcome<Histogram>)>,
 }
 
 impl ChainMetrics {
     pub(super) fn new(plugins: impl Iterator<Item = &'static str>) -> Self {
         ChainMetrics {
-            steps: Durations::default(),
-            plugins: plugins.map(|name| (name, Durations::default())).collect(),
+            steps: ByOutcome::default(),
+            plugins: plugins.map(|name| (name, ByOutcome::default())).collect(),
         }
     }
 
     pub(super) fn step(&self, step: Step, operation: Operation, rejected: bool, took: Duration) {
-        self.steps.observe(step, operation, rejected, took);
+        if let Some(cell) = self.steps.cell(step, operation, rejected) {
+            let durations = cell.get_or_init(|| StepDurations {
+                histogram: Histogram::new(BUCKETS),
+                quantiles: Quantiles::default(),
+            });
+            durations.histogram.observe(took);
+            durations.quantiles.observe(took);
+        }
     }
 
     pub(super) fn plugin(
@@ -108,11 +131,20 @@ impl Collect for ChainMetrics {
     fn collect(&self, out: &mut String) {
         let metric = "apiserver_admission_step_admission_duration_seconds";
         family(out, metric, "histogram", "Durations of the phases of admission.");
-        self.steps.write(out, metric, None);
+        self.steps
+            .each(|durations, labels| durations.histogram.write(out, metric, &labels));
+        let metric = "apiserver_admission_step_admission_duration_seconds_summary";
+        family(out, metric, "summary", "Durations of the phases of admission.");
+        self.steps.each(|durations, labels| {
+            durations.quantiles.write(out, metric, &labels);
+            durations.histogram.write_totals(out, metric, &labels);
+        });
         let metric = "apiserver_admission_controller_admission_duration_seconds";
         family(out, metric, "histogram", "Durations of admission plugins.");
         for (name, durations) in &self.plugins {
-            durations.write(out, metric, Some(name));
+            durations.each(|histogram, [operation, rejected, step]| {
+                histogram.write(out, metric, &[("name", name), operation, rejected, step]);
+            });
         }
     }
 }

@@ -26,9 +26,9 @@ pub(super) struct Webhook {
 impl Webhook {
     pub(super) fn new(options: &WebhookOptions, route: &Route) -> Result<Self, String> {
         let config = Kubeconfig::read(&options.config_file).map_err(|error| error.to_string())?;
-        let client = KubeClient::new(&config, route).map_err(|error| error.to_string())?;
+        let client = KubeClient::of_webhook(&config, route, TIMEOUT).map_err(|error| error.to_string())?;
         Ok(Webhook {
-            client: client.with_timeout(TIMEOUT),
+            client,
             pauses: Pauses(options.initial_backoff),
         })
     }

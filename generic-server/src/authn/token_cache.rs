@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use ring::hmac;
 use ring::rand::SystemRandom;
 
+use super::token_metrics::TokenCacheMetrics;
 use super::{TokenAuthenticator, TokenVerdict};
 use crate::request::User;
 
@@ -75,6 +76,7 @@ pub struct TokenCache {
     gone: Box<dyn Fn() -> u64 + Send + Sync>,
     lifetime: Duration,
     keeps_unknown: bool,
+    metrics: Arc<TokenCacheMetrics>,
 }
 
 impl std::fmt::Debug for TokenCache {
@@ -94,6 +96,7 @@ impl TokenCache {
     pub fn new(
         inner: Arc<dyn TokenAuthenticator>,
         gone: Box<dyn Fn() -> u64 + Send + Sync>,
+        metrics: Arc<TokenCacheMetrics>,
     ) -> Result<Arc<Self>, ring::error::Unspecified> {
         Ok(Arc::new(TokenCache {
             inner,
@@ -102,16 +105,18 @@ impl TokenCache {
             gone,
             lifetime: LIFETIME,
             keeps_unknown: false,
+            metrics,
         }))
     }
 
-    /// A cache before an authenticator on the network: of users, and of unknown tokens, for `lifetime`.
+    /// A cache before an authenticator on the network: of users, and of unknown tokens, for `lifetime`. That authenticator counts its lookups itself.
     ///
     /// # Errors
     /// When the system gives no randomness.
     pub fn of_remote(
         inner: Arc<dyn TokenAuthenticator>,
         lifetime: Duration,
+        metrics: Arc<TokenCacheMetrics>,
     ) -> Result<Arc<Self>, ring::error::Unspecified> {
         Ok(Arc::new(TokenCache {
             inner,
@@ -120,6 +125,7 @@ impl TokenCache {
             gone: Box::new(|| 0),
             lifetime,
             keeps_unknown: true,
+            metrics,
         }))
     }
 
@@ -149,12 +155,24 @@ impl TokenAuthenticator for TokenCache {
         let gone = (self.gone)();
         let current = |hit: &&Remembered| hit.until > now && hit.gone == gone;
         if let Some(hit) = self.known.lock().by_token.get(&key).filter(current) {
-            return match hit.user.clone() {
+            let verdict = match hit.user.clone() {
                 Some((user, audiences)) => TokenVerdict::User(user, audiences),
                 None => TokenVerdict::NotMine,
             };
+            self.metrics.looked_up(true, now.elapsed());
+            return verdict;
         }
-        let verdict = self.inner.authenticate_token(token, audiences).await;
+        let verdict = match self.keeps_unknown {
+            true => self.inner.authenticate_token(token, audiences).await,
+            false => {
+                let _waiting = self.metrics.waiting();
+                let fetch = self.metrics.fetch();
+                let verdict = self.inner.authenticate_token(token, audiences).await;
+                fetch.done(&verdict);
+                verdict
+            }
+        };
+        self.metrics.looked_up(false, now.elapsed());
         let kept = match &verdict {
             TokenVerdict::User(user, audiences) => Some(Some((user.clone(), audiences.clone()))),
             TokenVerdict::NotMine if self.keeps_unknown => Some(None),
@@ -223,27 +241,53 @@ mod tests {
     #[test]
     fn what_is_remembered() {
         let inner = Arc::new(Inner::default());
-        let local = TokenCache::new(inner.clone(), Box::new(|| 0)).unwrap();
+        let local = TokenCache::new(inner.clone(), Box::new(|| 0), Arc::default()).unwrap();
         check(&local, &inner, "good-u", "u for a", 1);
         check(&local, &inner, "good-u", "u for a", 0);
         check(&local, &inner, "good-", " for a", 1);
         check(&local, &inner, "bad-old", "failed: old", 2);
         check(&local, &inner, "", "nobody", 2);
 
-        let remote = TokenCache::of_remote(inner.clone(), LIFETIME).unwrap();
+        let remote = TokenCache::of_remote(inner.clone(), LIFETIME, Arc::default()).unwrap();
         check(&remote, &inner, "good-u", "u for a", 1);
         check(&remote, &inner, "bad-old", "failed: old", 2);
         check(&remote, &inner, "", "nobody", 1);
-        let off = TokenCache::of_remote(inner.clone(), Duration::ZERO).unwrap();
+        let off = TokenCache::of_remote(inner.clone(), Duration::ZERO, Arc::default()).unwrap();
         check(&off, &inner, "good-u", "u for a", 2);
         check(&off, &inner, "", "nobody", 2);
+    }
+
+    #[test]
+    fn hits_misses_and_fetches_are_counted() {
+        let (inner, metrics) = (Arc::new(Inner::default()), Arc::new(TokenCacheMetrics::default()));
+        let cache = TokenCache::new(inner.clone(), Box::new(|| 0), metrics.clone()).unwrap();
+        check(&cache, &inner, "good-u", "u for a", 1);
+        check(&cache, &inner, "bad-old", "failed: old", 2);
+        let mut text = String::new();
+        crate::metrics::Collect::collect(&*metrics, &mut text);
+        for line in [
+            "authentication_token_cache_request_total{status=\"hit\"} 1",
+            "authentication_token_cache_request_total{status=\"miss\"} 3",
+            "authentication_token_cache_request_duration_seconds_count{status=\"miss\"} 3",
+            "authentication_token_cache_fetch_total{status=\"ok\"} 1",
+            "authentication_token_cache_fetch_total{status=\"error\"} 2",
+            "authentication_token_cache_active_fetch_count{status=\"in_flight\"} 0",
+            "authentication_token_cache_active_fetch_count{status=\"blocked\"} 0",
+        ] {
+            assert!(text.lines().any(|known| known == line), "{line}: {text}");
+        }
     }
 
     #[test]
     fn what_is_forgotten() {
         let (inner, gone) = (Arc::new(Inner::default()), Arc::new(AtomicU64::new(0)));
         let count = gone.clone();
-        let cache = TokenCache::new(inner.clone(), Box::new(move || count.load(Ordering::Relaxed))).unwrap();
+        let cache = TokenCache::new(
+            inner.clone(),
+            Box::new(move || count.load(Ordering::Relaxed)),
+            Arc::default(),
+        )
+        .unwrap();
         check(&cache, &inner, "good-u", "u for a", 1);
         gone.fetch_add(1, Ordering::Relaxed);
         check(&cache, &inner, "good-u", "u for a", 1);
@@ -260,7 +304,7 @@ mod tests {
 
     #[test]
     fn tokens_are_told_apart_by_audiences_too() {
-        let cache = TokenCache::new(Arc::new(Inner::default()), Box::new(|| 0)).unwrap();
+        let cache = TokenCache::new(Arc::new(Inner::default()), Box::new(|| 0), Arc::default()).unwrap();
         let texts = |list: &[&str]| -> Vec<String> { list.iter().map(ToString::to_string).collect() };
         let keys = [
             cache.key("t", &texts(&[])),

@@ -6,8 +6,9 @@ use http::request::Parts;
 use machinery::go;
 
 use super::anonymous::{ANONYMOUS, AUTHENTICATED, Anonymous, UNAUTHENTICATED};
+use super::bearer::extra_space;
 use super::{Authenticator, Refusal, TokenAuthenticator, TokenVerdict, Verdict};
-use crate::request::User;
+use crate::request::{CredentialNotes, User};
 
 /// The server's authentication: every way of showing a credential, then, when none was shown, anonymous if allowed.
 ///
@@ -44,7 +45,16 @@ impl Authenticator for Authentication {
             return Verdict::Failed(Refusal { why, notes });
         }
         match &self.anonymous {
-            Some(anonymous) => anonymous.authenticate(head).await,
+            Some(anonymous) => match (anonymous.authenticate(head).await, extra_space(head)) {
+                (Verdict::User(mut user), Some(warning)) => {
+                    user.notes = Some(Arc::new(CredentialNotes {
+                        warnings: vec![warning.to_string()],
+                        ..CredentialNotes::default()
+                    }));
+                    Verdict::User(user)
+                }
+                (verdict, _) => verdict,
+            },
             None => Verdict::NotRequested,
         }
     }

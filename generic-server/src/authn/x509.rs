@@ -21,6 +21,7 @@ use x509_parser::x509::X509Version;
 
 use super::{Authenticator, Verdict};
 use crate::crypto::Version1;
+use crate::metrics::{Collect, Histogram, family};
 use crate::request::{CachedVerdict, CertificateIdentity, ConnectionInfo, User};
 
 /// How long a connection's certificate is taken as verified before it is looked at again: a certificate that expires, or an
@@ -238,6 +239,7 @@ fn identity(certificate: &CertificateDer<'_>) -> Result<CertificateIdentity, Str
         }
     }
     let digest = ring::digest::digest(&ring::digest::SHA256, certificate);
+    identity.not_after = parsed.validity().not_after.timestamp();
     identity.credential_id = digest
         .as_ref()
         .iter()
@@ -253,12 +255,32 @@ fn identity(certificate: &CertificateDer<'_>) -> Result<CertificateIdentity, Str
 #[derive(Debug)]
 pub struct X509 {
     authorities: Arc<ClientAuthorities>,
+    /// How long the certificates of requests are still valid.
+    remaining: Histogram,
 }
+
+/// Upstream's, from half an hour to a year.
+const REMAINING: &[f64] = &[
+    0.0, 1_800.0, 3_600.0, 7_200.0, 21_600.0, 43_200.0, 86_400.0, 172_800.0, 345_600.0, 604_800.0, 2_592_000.0,
+    7_776_000.0, 15_552_000.0, 31_104_000.0,
+];
 
 impl X509 {
     /// With these authorities.
     pub fn new(authorities: Arc<ClientAuthorities>) -> Self {
-        X509 { authorities }
+        X509 {
+            authorities,
+            remaining: Histogram::new(REMAINING),
+        }
+    }
+}
+
+impl Collect for X509 {
+    fn collect(&self, out: &mut String) {
+        let name = "apiserver_client_certificate_expiration_seconds";
+        let help = "Distribution of the remaining lifetime on the certificate used to authenticate a request.";
+        family(out, name, "histogram", help);
+        self.remaining.write(out, name, &[]);
     }
 }
 
@@ -268,7 +290,21 @@ impl Authenticator for X509 {
         let Some(connection) = head.extensions.get::<Arc<ConnectionInfo>>() else {
             return Verdict::NotRequested;
         };
-        match self.authorities.verify(connection) {
+        let verified = self.authorities.verify(connection);
+        let not_after = match &verified {
+            Some(Ok(who)) => Some(who.not_after),
+            Some(Err(_)) => {
+                let shown = connection.client_certificates.first();
+                shown.and_then(|shown| validity(shown).ok()).map(|(_, end)| end)
+            }
+            None => None,
+        };
+        if let Some(not_after) = not_after {
+            let now = i64::try_from(UnixTime::now().as_secs()).unwrap_or(i64::MAX);
+            let left = u64::try_from(not_after.saturating_sub(now)).unwrap_or_default();
+            self.remaining.observe(Duration::from_secs(left));
+        }
+        match verified {
             None => Verdict::NotRequested,
             Some(Err(why)) => Verdict::Failed((*why).into()),
             Some(Ok(who)) if who.common_name.is_empty() => Verdict::NotRequested,

@@ -101,7 +101,12 @@ fn fixture(change: impl FnOnce(&mut ChainConfig)) -> Fixture {
     let pki = Pki::in_memory(&ServingNames::default()).unwrap();
     let trust = |pem: &str| Arc::new(ClientAuthorities::new(&certificates(pem).unwrap()).unwrap());
     let tokens = TokenFile::parse(TOKENS, "tokens", vec!["api".into()]).unwrap();
-    let tokens = TokenCache::new(Arc::new(TokenUnion(vec![Arc::new(tokens)])), Box::new(|| 0)).unwrap();
+    let tokens = TokenCache::new(
+        Arc::new(TokenUnion(vec![Arc::new(tokens)])),
+        Box::new(|| 0),
+        Arc::default(),
+    )
+    .unwrap();
     let proxies = RequestHeader::new(
         trust(&pki.front_proxy_ca.certificate),
         RequestHeaderOptions {

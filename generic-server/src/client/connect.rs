@@ -6,7 +6,9 @@ use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use machinery::meta;
 use rustls_pki_types::ServerName;
+use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
@@ -16,6 +18,9 @@ use super::TlsIo;
 use super::egress::Route;
 use super::tcp::{Fault, tls_fault};
 use super::wire::Wire;
+
+/// The most text of an answer that is repeated in an error.
+const QUOTED: usize = 2048;
 
 /// Connects to `authority` (`host:port`) by `route` and does the TLS handshake with a peer that must be `name`, all `within` this time. Addresses
 /// that the host resolves to and that are not `permitted` are passed over.
@@ -116,4 +121,28 @@ pub fn fault_of(error: &(dyn Error + 'static)) -> String {
         at = error.source();
     }
     last
+}
+
+/// The error text of upstream's client for an unsuccessful answer.
+pub(crate) fn refusal_of(code: u16, body: &[u8]) -> String {
+    if let Ok(status) = serde_json::from_slice::<Value>(body)
+        && status.get("kind").and_then(Value::as_str) == Some("Status")
+    {
+        return meta::dig_str(&status, &["message"]).to_string();
+    }
+    let text: String = String::from_utf8_lossy(body)
+        .trim()
+        .chars()
+        .take(QUOTED)
+        .collect();
+    match code {
+        401 => "the server has asked for the client to provide credentials".into(),
+        403 => "the server does not allow access to the requested resource".into(),
+        404 => "the server could not find the requested resource".into(),
+        400..=499 => "the server rejected our request for an unknown reason".into(),
+        _ => format!(
+            "an error on the server ({}) has prevented the request from succeeding",
+            machinery::go::quote(if text.is_empty() { "unknown" } else { &text })
+        ),
+    }
 }

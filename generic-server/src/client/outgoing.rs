@@ -1,5 +1,5 @@
 //! The HTTP client of the server's own requests: one configured builder, over reqwest; over hyper where connections go through a proxy of
-//! [`super::egress`], for which reqwest has no place.
+//! [`super::egress`] or to a server of another name than its URL's, for which reqwest has no place.
 //!
 //! For requests whose answer is read to its end or as one stream of bytes. A request that pins a connection (a service's address
 //! with another name to verify), upgrades it or passes bodies on unread uses hyper with [`super::connect`] itself.
@@ -8,7 +8,9 @@
 //! environment. [`Outgoing::new`] has no rule about addresses, since an administrator has named the server; [`Outgoing::within`] is for URLs that come
 //! from elsewhere.
 
+use std::error::Error;
 use std::future::Future;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -28,9 +30,9 @@ use rustls_pki_types::ServerName;
 use tokio_rustls::TlsConnector;
 
 use super::TlsIo;
-use super::connect;
+use super::connect::{self, fault_of};
 use super::egress::Route;
-use super::tcp::{Fault, authority, forbidden};
+use super::tcp::{Fault, authority, dial_fault, forbidden, tls_fault};
 use crate::request::{Body, BoxError};
 
 /// How long a connection may take to come about.
@@ -51,7 +53,7 @@ pub struct Outgoing {
 #[derive(Debug, Clone)]
 enum Backend {
     Direct(Client),
-    Proxied(Box<PooledClient<Proxied, Full<Bytes>>>),
+    Routed(Box<PooledClient<Routed, Full<Bytes>>>),
 }
 
 /// A request without an answer.
@@ -124,9 +126,19 @@ impl Outgoing {
         tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let client = match route.is_proxied() {
             false => Backend::Direct(direct(tls, permitted)?),
-            true => Backend::Proxied(Box::new(proxied(tls, route.clone(), permitted))),
+            true => Backend::Routed(Box::new(routed(tls, route.clone(), None, permitted))),
         };
         Ok(Outgoing { client, permitted })
+    }
+
+    /// The same as [`Outgoing::new`], for a server whose certificate names it so, whatever the URL says.
+    pub fn named(mut tls: ClientConfig, route: &Route, name: ServerName<'static>) -> Self {
+        tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let permitted = |_| true;
+        Outgoing {
+            client: Backend::Routed(Box::new(routed(tls, route.clone(), Some(name), permitted))),
+            permitted,
+        }
     }
 
     /// Sends a request, and gives the answer once its head is there.
@@ -143,23 +155,26 @@ impl Outgoing {
         let url = self.checked(url).map_err(SendError::new)?;
         match &self.client {
             Backend::Direct(client) => {
-                let request = client.request(method, url).headers(headers).body(body);
+                let request = client
+                    .request(method.clone(), url.clone())
+                    .headers(headers)
+                    .body(body);
                 let response = request.send().await.map_err(|error| SendError {
                     is_connect: error.is_connect(),
-                    cause: error.into(),
+                    cause: in_gos_words(&method, &url, &error).into(),
                 })?;
                 let response: http::Response<reqwest::Body> = response.into();
                 let boxed = |body: reqwest::Body| body.map_err(Into::into).boxed_unsync();
                 Ok(Answer(response.map(boxed)))
             }
-            Backend::Proxied(client) => {
+            Backend::Routed(client) => {
                 let mut request = http::Request::new(Full::new(body));
-                *request.method_mut() = method;
+                *request.method_mut() = method.clone();
                 *request.uri_mut() = url.as_str().parse::<Uri>().map_err(SendError::new)?;
                 *request.headers_mut() = headers;
                 let response = client.request(request).await.map_err(|error| SendError {
                     is_connect: error.is_connect(),
-                    cause: error.into(),
+                    cause: in_gos_words(&method, &url, &error).into(),
                 })?;
                 Ok(Answer(
                     response.map(|body| body.map_err(Into::into).boxed_unsync()),
@@ -189,6 +204,65 @@ impl Outgoing {
     }
 }
 
+/// A failed request as Go's client tells it.
+fn in_gos_words(method: &Method, url: &Url, error: &(dyn Error + 'static)) -> Fault {
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    let port = url.port_or_known_default().unwrap_or(443);
+    let why = network_fault(error, host, &authority(host, port)).unwrap_or_else(|| fault_of(error));
+    failed(method, url, &why)
+}
+
+/// A request that failed for this reason. A password in the URL is not shown.
+fn failed(method: &Method, url: &Url, why: &str) -> Fault {
+    let mut shown = url.clone();
+    if shown.password().is_some() {
+        // It fails for URLs without a host, which have no password.
+        let _ = shown.set_password(Some("xxxxx"));
+    }
+    let method = match *method {
+        Method::GET => "Get",
+        Method::POST => "Post",
+        _ => method.as_str(),
+    };
+    Fault(format!("{method} {}: {why}", Quoted(shown.as_str())))
+}
+
+/// A request whose time was over before there was an answer.
+pub fn late(method: &Method, url: &str) -> Fault {
+    let why = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)";
+    match Url::parse(url) {
+        Ok(url) => failed(method, &url, why),
+        Err(_) => Fault(why.to_string()),
+    }
+}
+
+/// The failure of a connection to `host` that is behind an error, if it is one.
+fn network_fault(error: &(dyn Error + 'static), host: &str, authority: &str) -> Option<String> {
+    let mut at = Some(error);
+    while let Some(error) = at {
+        if error.is::<Fault>() {
+            return None;
+        }
+        if let Some(error) = error.downcast_ref::<io::Error>() {
+            let is_of_tls = error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>());
+            return match error.kind() {
+                _ if is_of_tls => {
+                    let name = ServerName::try_from(host).ok()?;
+                    Some(tls_fault(error, &name))
+                }
+                io::ErrorKind::UnexpectedEof => Some("EOF".to_string()),
+                io::ErrorKind::ConnectionRefused
+                | io::ErrorKind::TimedOut
+                | io::ErrorKind::HostUnreachable
+                | io::ErrorKind::NetworkUnreachable => Some(dial_fault("tcp", authority, error)),
+                _ => None,
+            };
+        }
+        at = error.source();
+    }
+    None
+}
+
 fn direct(tls: ClientConfig, permitted: fn(IpAddr) -> bool) -> Result<Client, Fault> {
     Client::builder()
         .tls_backend_preconfigured(tls)
@@ -206,14 +280,16 @@ fn direct(tls: ClientConfig, permitted: fn(IpAddr) -> bool) -> Result<Client, Fa
         .map_err(|error| Fault(super::fault_of(&error)))
 }
 
-fn proxied(
+fn routed(
     tls: ClientConfig,
     route: Route,
+    name: Option<ServerName<'static>>,
     permitted: fn(IpAddr) -> bool,
-) -> PooledClient<Proxied, Full<Bytes>> {
-    let connector = Proxied {
+) -> PooledClient<Routed, Full<Bytes>> {
+    let connector = Routed {
         tls: TlsConnector::from(Arc::new(tls)),
         route,
+        name,
         permitted,
     };
     PooledClient::builder(TokioExecutor::new())
@@ -226,23 +302,25 @@ fn proxied(
         .build(connector)
 }
 
-/// Opens connections through a proxy.
+/// Opens connections by a route.
 #[derive(Clone)]
-struct Proxied {
+struct Routed {
     tls: TlsConnector,
     route: Route,
+    /// The name of the server, where it is not that of the URL.
+    name: Option<ServerName<'static>>,
     permitted: fn(IpAddr) -> bool,
 }
 
-impl std::fmt::Debug for Proxied {
+impl std::fmt::Debug for Routed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Proxied")
+        f.debug_struct("Routed")
             .field("route", &self.route)
             .finish_non_exhaustive()
     }
 }
 
-impl tower::Service<Uri> for Proxied {
+impl tower::Service<Uri> for Routed {
     type Response = TlsIo;
     type Error = Fault;
     type Future = Pin<Box<dyn Future<Output = Result<TlsIo, Fault>> + Send>>;
@@ -255,7 +333,10 @@ impl tower::Service<Uri> for Proxied {
         let connector = self.clone();
         Box::pin(async move {
             let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
-            let name = ServerName::try_from(host.to_string()).map_err(|error| Fault(error.to_string()))?;
+            let name = match connector.name {
+                Some(name) => name,
+                None => ServerName::try_from(host.to_string()).map_err(|error| Fault(error.to_string()))?,
+            };
             let at = authority(host, uri.port_u16().unwrap_or(443));
             let (route, tls) = (&connector.route, &connector.tls);
             connect::connect(route, tls, &name, &at, connector.permitted, CONNECT_TIMEOUT).await

@@ -127,6 +127,7 @@ pub(super) fn tls_fault(error: &io::Error, name: &ServerName<'_>) -> String {
                 name.to_str()
             )
         }
+        Some(Error::InvalidCertificate(Bad::Other(other))) => other.0.to_string(),
         Some(Error::InvalidMessage(_)) => {
             return "tls: first record does not look like a TLS handshake".into();
         }

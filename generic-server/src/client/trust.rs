@@ -18,6 +18,8 @@ use rustls::{
 };
 use x509_parser::prelude::{ASN1Time, FromDer, X509Certificate};
 
+use super::deprecated::{self, DeprecatedCertificates};
+
 /// Where operating systems keep their authorities.
 const SYSTEM_BUNDLES: &[&str] = &[
     "/etc/ssl/certs/ca-certificates.crt",
@@ -72,10 +74,29 @@ pub enum TrustedPeers<'a> {
 /// # Errors
 /// Why a bundle cannot be read, in upstream's words. No peer is trusted then.
 pub fn settings(peers: TrustedPeers<'_>) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, String> {
+    build(peers, None)
+}
+
+/// The same; peers that are refused for a deprecated certificate are counted.
+///
+/// # Errors
+/// Why a bundle cannot be read, in upstream's words. No peer is trusted then.
+pub fn counting_settings(
+    peers: TrustedPeers<'_>,
+    deprecated: &Arc<DeprecatedCertificates>,
+) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, String> {
+    build(peers, Some(deprecated.clone()))
+}
+
+fn build(
+    peers: TrustedPeers<'_>,
+    deprecated: Option<Arc<DeprecatedCertificates>>,
+) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, String> {
     let provider = Arc::new(crate::crypto::provider());
     let verifier = Verifier {
         trusted: Trusted::of(peers, &provider)?,
         algorithms: provider.signature_verification_algorithms,
+        deprecated,
     };
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -89,6 +110,7 @@ pub fn settings(peers: TrustedPeers<'_>) -> Result<ConfigBuilder<ClientConfig, W
 struct Verifier {
     trusted: Trusted,
     algorithms: WebPkiSupportedAlgorithms,
+    deprecated: Option<Arc<DeprecatedCertificates>>,
 }
 
 #[derive(Debug)]
@@ -173,16 +195,28 @@ impl ServerCertVerifier for Verifier {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        let (known, pinned) = match &self.trusted {
+        let verified = match &self.trusted {
             Trusted::Anyone => return Ok(ServerCertVerified::assertion()),
-            Trusted::Nobody => return Err(CertificateError::UnknownIssuer.into()),
-            Trusted::Authorities { known, pinned } => (known, pinned),
+            Trusted::Nobody => Err(CertificateError::UnknownIssuer.into()),
+            // Before the chain is built: an issuer of the same name as the pinned certificate would be taken for it.
+            Trusted::Authorities { pinned, .. } if pinned.contains(end_entity) => {
+                verify_pinned(end_entity, server_name, now)
+            }
+            Trusted::Authorities { known, .. } => {
+                known.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+            }
         };
-        // Before the chain is built: an issuer of the same name as the pinned certificate would be taken for it.
-        if pinned.iter().any(|pinned| pinned == end_entity) {
-            return verify_pinned(end_entity, server_name, now);
-        }
-        known.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+        verified.map_err(|error| {
+            match deprecated::of_refused(&error, end_entity, intermediates, server_name) {
+                None => error,
+                Some(what) => {
+                    if let Some(counts) = &self.deprecated {
+                        counts.count(&what);
+                    }
+                    what.into()
+                }
+            }
+        })
     }
 
     fn verify_tls12_signature(
@@ -234,6 +268,7 @@ mod tests {
         let verifier = Verifier {
             trusted: Trusted::of(TrustedPeers::Bundle(&bundle), &provider)?,
             algorithms: provider.signature_verification_algorithms,
+            deprecated: None,
         };
         let now = UnixTime::since_unix_epoch(Duration::from_secs(1_893_456_000));
         let name = ServerName::try_from("localhost").unwrap();
@@ -289,5 +324,21 @@ mod tests {
         client.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         let client = leaf(client);
         assert!(verdict(&[&client], &client).is_err());
+        // A name that is the common name alone counts no more, and Go says so.
+        let mut legacy = params("localhost", "localhost");
+        legacy.subject_alt_names.clear();
+        let legacy = leaf(legacy);
+        for bundle in [&legacy, &authority_der] {
+            let refused = verdict(&[bundle], &legacy).unwrap_err();
+            assert!(
+                refused.contains("legacy Common Name field, use SANs instead"),
+                "{refused}"
+            );
+        }
+        let mut other = params("elsewhere", "localhost");
+        other.subject_alt_names.clear();
+        let other = leaf(other);
+        let refused = verdict(&[&authority_der], &other).unwrap_err();
+        assert!(!refused.contains("legacy"), "{refused}");
     }
 }

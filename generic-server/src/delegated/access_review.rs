@@ -4,7 +4,6 @@ use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use machinery::field::clip_text;
-use machinery::go::Quoted;
 use machinery::limits;
 use machinery::selector::label::Operator;
 use machinery::selector::{FieldSelector, LabelSelector};
@@ -12,6 +11,7 @@ use parking_lot::Mutex;
 use ring::digest::{SHA256, digest};
 use serde_json::{Map, Value, json};
 
+use super::token_review::is_of_kind;
 use crate::authz::{Attributes, Decision, Failure};
 
 /// The version of the SubjectAccessReviews that are sent and expected.
@@ -53,15 +53,7 @@ impl AccessReviewVersion {
     /// # Errors
     /// The answer is no SubjectAccessReview of this version.
     pub(super) fn decision(self, answer: &Value) -> Result<Decision, String> {
-        let named = |key: &str| answer.get(key).and_then(Value::as_str).unwrap_or_default();
-        if (named("apiVersion"), named("kind")) != (self.api_version(), "SubjectAccessReview") {
-            return Err(format!(
-                "the webhook answered {} {} rather than a SubjectAccessReview of {}",
-                Quoted(named("apiVersion")),
-                Quoted(named("kind")),
-                self.api_version()
-            ));
-        }
+        is_of_kind(answer, self.api_version(), "SubjectAccessReview")?;
         let status = answer.get("status").unwrap_or(&Value::Null);
         if !status.is_object() && !status.is_null() {
             return Err("the status of the SubjectAccessReview is no object".into());

@@ -48,14 +48,14 @@ pub struct AccessWebhook {
 }
 
 impl AccessWebhook {
-    /// A webhook at the very URL that the client's kubeconfig names.
+    /// A webhook that the client asks, within the time of the options.
     pub fn new(
         client: KubeClient,
         options: AccessWebhookOptions,
         metrics: Arc<AccessWebhookMetrics>,
     ) -> Self {
         AccessWebhook {
-            client: client.with_timeout(options.timeout),
+            client,
             known: Decisions::new(
                 options.authorized_ttl,
                 options.unauthorized_ttl,
@@ -158,7 +158,7 @@ impl Outcome {
     fn of<T>(answer: &Result<T, ClientError>) -> Self {
         match answer {
             Ok(_) => Outcome::Success,
-            Err(ClientError::TimedOut) => Outcome::Timeout,
+            Err(ClientError::TimedOut(_)) => Outcome::Timeout,
             Err(_) => Outcome::Error,
         }
     }
@@ -257,7 +257,7 @@ mod tests {
     use futures_util::poll;
     use tokio::net::TcpListener;
 
-    use super::super::Kubeconfig;
+    use super::super::{Kubeconfig, ServerTrust};
     use super::*;
     use crate::client::egress::Route;
     use crate::pki::Authority;
@@ -267,10 +267,12 @@ mod tests {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let kubeconfig = Kubeconfig {
             server: format!("https://{}", listener.local_addr().unwrap()),
-            ca: Authority::generate("webhook").unwrap().certificate,
+            trust: ServerTrust::Authorities(Authority::generate("webhook").unwrap().certificate),
+            server_name: None,
             certificate: None,
             token: None,
             token_file: None,
+            password: None,
         };
         let options = AccessWebhookOptions {
             name: "silent".into(),
@@ -280,7 +282,7 @@ mod tests {
             unauthorized_ttl: Duration::from_secs(30),
             fails_closed: false,
         };
-        let client = KubeClient::new(&kubeconfig, &Route::Direct).unwrap();
+        let client = KubeClient::of_webhook(&kubeconfig, &Route::Direct, options.timeout).unwrap();
         (listener, AccessWebhook::new(client, options, Arc::default()))
     }
 
@@ -322,7 +324,7 @@ mod tests {
             denies: false,
         });
         assert_eq!(webhook.authorize(&attributes).await, busy);
-        assert_eq!(webhook.seats.in_flight(), limits::ACCESS_REVIEWS);
+        assert_eq!(webhook.seats.free(), 0);
         assert_eq!(webhook.seats.waiting(), limits::ACCESS_REVIEWS_WAITING);
         asked.pop();
         let mut past = webhook.authorize(&attributes);

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::client::{ClientError, KubeClient};
+use super::token_review::ReviewStatus;
 use crate::authn::request_header::{RequestHeader, RequestHeaderOptions};
 use crate::authn::x509::ClientAuthorities;
 use crate::authn::{TokenAuthenticator, TokenVerdict};
-use crate::request::User;
 
 /// How long the main server is left alone when it cannot be asked.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
@@ -35,41 +35,15 @@ impl TokenAuthenticator for TokenReviews {
                 return TokenVerdict::Failed(why.into());
             }
         };
-        let Some(status) = answer.get("status") else {
-            return TokenVerdict::Failed("a TokenReview without status".into());
+        let status = match ReviewStatus::of(&answer) {
+            Ok(status) => status,
+            Err(why) => return TokenVerdict::Failed(why.into()),
         };
-        if status.get("authenticated").and_then(Value::as_bool) != Some(true) {
-            let why = status.get("error").and_then(Value::as_str).unwrap_or_default();
-            return TokenVerdict::Failed(format!("invalid bearer token: {why}").into());
+        if !status.authenticated {
+            return TokenVerdict::Failed(format!("invalid bearer token: {}", status.error).into());
         }
-        let user = user_of(status.get("user").unwrap_or(&Value::Null));
-        TokenVerdict::User(user, strings(status.get("audiences")))
+        TokenVerdict::User(status.user.into(), status.audiences)
     }
-}
-
-/// The user of a TokenReview's status.
-pub(super) fn user_of(user: &Value) -> User {
-    let text = |key: &str| {
-        let value = user.get(key).and_then(Value::as_str);
-        value.unwrap_or_default().to_string()
-    };
-    let extra = user.get("extra").and_then(Value::as_object);
-    User {
-        name: text("username"),
-        uid: text("uid"),
-        groups: strings(user.get("groups")),
-        extra: extra
-            .into_iter()
-            .flatten()
-            .map(|(key, values)| (key.clone(), strings(Some(values))))
-            .collect(),
-        notes: None,
-    }
-}
-
-pub(super) fn strings(list: Option<&Value>) -> Vec<String> {
-    let list = list.and_then(Value::as_array).into_iter().flatten();
-    list.filter_map(Value::as_str).map(str::to_string).collect()
 }
 
 /// The authorities of the main server's clients and front proxy.

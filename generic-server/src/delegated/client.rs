@@ -9,16 +9,18 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use machinery::field::clip_text;
 use machinery::limits;
+use machinery::time::GoDuration;
 use rustls::ClientConfig;
-use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::{PrivateKeyDer, ServerName};
 use rustls::pki_types::pem::PemObject;
 use serde_json::Value;
 
-use super::kubeconfig::Kubeconfig;
+use super::kubeconfig::{Kubeconfig, ServerTrust};
 use crate::client::egress::Route;
 use crate::client::trust::{TrustedPeers, settings};
-use crate::client::{Answer, BearerToken, Outgoing, fault_of};
+use crate::client::{Answer, BearerToken, Fault, Outgoing, fault_of, late, refusal_of};
 use crate::request::BoxError;
+use crate::version;
 
 /// How long an answer may take, where nothing else is said.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -34,13 +36,13 @@ pub enum ClientError {
     #[error("unusable credentials: {0}")]
     Credentials(String),
     /// No answer.
-    #[error("no answer: {}", fault_of(&**.0))]
+    #[error("{}", fault_of(&**.0))]
     Unreachable(BoxError),
     /// The answer took too long.
-    #[error("the answer took too long: context deadline exceeded")]
-    TimedOut,
-    /// An answer that is no success.
-    #[error("the answer is {0}: {1}")]
+    #[error("{0}")]
+    TimedOut(Fault),
+    /// An answer that is no success, and what upstream's client says of it.
+    #[error("{1}")]
     Status(StatusCode, String),
 }
 
@@ -50,7 +52,12 @@ pub struct KubeClient {
     http: Outgoing,
     server: String,
     token: Option<Arc<BearerToken>>,
+    /// The `Authorization` of a user with a password.
+    basic: Option<HeaderValue>,
     timeout: Duration,
+    /// Servers outside the cluster are told the time that they have.
+    tells_time: bool,
+    user_agent: HeaderValue,
 }
 
 impl KubeClient {
@@ -66,18 +73,47 @@ impl KubeClient {
             }
             None => None,
         };
+        // An administrator has written the kubeconfig.
+        let http = match &config.server_name {
+            None => Outgoing::new(tls(config)?, route).map_err(|e| bad(&e))?,
+            Some(name) => {
+                let name = ServerName::try_from(name.clone()).map_err(|e| bad(&e))?;
+                Outgoing::named(tls(config)?, route, name)
+            }
+        };
+        let basic = config.password.as_ref().map(|(user, password)| {
+            let value = format!("Basic {}", BASE64_STANDARD.encode(format!("{user}:{password}")));
+            let mut value = HeaderValue::try_from(value).map_err(|e| bad(&e))?;
+            value.set_sensitive(true);
+            Ok(value)
+        });
         Ok(KubeClient {
-            // An administrator has written the kubeconfig.
-            http: Outgoing::new(tls(config)?, route).map_err(|e| bad(&e))?,
+            http,
             server: config.server.trim_end_matches('/').to_string(),
             token,
+            basic: basic.transpose()?,
             timeout: TIMEOUT,
+            tells_time: false,
+            user_agent: HeaderValue::from_static("extension-apiserver"),
         })
     }
 
-    /// With this much time for each answer.
-    pub fn with_timeout(self, timeout: Duration) -> Self {
-        KubeClient { timeout, ..self }
+    /// A client of a webhook, which is asked at the URL of the kubeconfig, without its query: as kube-apiserver, with the time that it has.
+    ///
+    /// # Errors
+    /// When its certificates cannot be used.
+    pub fn of_webhook(config: &Kubeconfig, route: &Route, timeout: Duration) -> Result<Self, ClientError> {
+        let client = KubeClient::new(config, route)?;
+        let end = client.server.find(['?', '#']).unwrap_or(client.server.len());
+        let (os, architecture) = (std::env::consts::OS, version::ARCHITECTURE);
+        let agent = format!("kube-apiserver/v{} ({os}/{architecture})", version::KUBERNETES);
+        Ok(KubeClient {
+            server: client.server[..end].to_string(),
+            timeout,
+            tells_time: true,
+            user_agent: HeaderValue::try_from(agent).map_err(|e| bad(&e))?,
+            ..client
+        })
     }
 
     /// The URL of the server.
@@ -135,10 +171,13 @@ impl KubeClient {
 
     async fn begin(&self, path: &str, patience: Duration) -> Result<Answer, ClientError> {
         let head = tokio::time::timeout(patience, self.send(Method::GET, path, Bytes::new()));
-        let answer = head.await.map_err(|_| ClientError::TimedOut)??;
+        let answer = head.await.map_err(|_| self.late(&Method::GET, path))??;
         match answer.status().is_success() {
             true => Ok(answer),
-            false => Err(ClientError::Status(answer.status(), String::new())),
+            false => {
+                let status = answer.status();
+                Err(ClientError::Status(status, refusal_of(status.as_u16(), &[])))
+            }
         }
     }
 
@@ -147,24 +186,36 @@ impl KubeClient {
         let mut headers = HeaderMap::from_iter([
             (header::ACCEPT, json.clone()),
             (header::CONTENT_TYPE, json),
-            (
-                header::USER_AGENT,
-                HeaderValue::from_static("extension-apiserver"),
-            ),
+            (header::USER_AGENT, self.user_agent.clone()),
         ]);
         if let Some(token) = &self.token {
             headers.insert(header::AUTHORIZATION, token.get().await);
+        } else if let Some(basic) = &self.basic {
+            headers.insert(header::AUTHORIZATION, basic.clone());
         }
-        let url = format!("{}{path}", self.server);
         self.http
-            .send(method, &url, headers, body)
+            .send(method, &self.url(path), headers, body)
             .await
             .map_err(unreachable)
     }
 
+    fn url(&self, path: &str) -> String {
+        let server = &self.server;
+        if !self.tells_time {
+            return format!("{server}{path}");
+        }
+        let nanos = i64::try_from(self.timeout.as_nanos()).unwrap_or(i64::MAX);
+        format!("{server}{path}?timeout={}", GoDuration(nanos))
+    }
+
+    fn late(&self, method: &Method, path: &str) -> ClientError {
+        ClientError::TimedOut(late(method, &self.url(path)))
+    }
+
     async fn ask(&self, method: Method, path: &str, body: Option<Bytes>) -> Result<Value, ClientError> {
         let answer = async {
-            let mut response = self.send(method, path, body.unwrap_or_default()).await?;
+            let sent = self.send(method.clone(), path, body.unwrap_or_default());
+            let mut response = sent.await?;
             let mut body = Vec::new();
             while let Some(bytes) = response.chunk().await.map_err(unreachable)? {
                 if body.len() + bytes.len() > ANSWER_BYTES {
@@ -176,15 +227,14 @@ impl KubeClient {
         };
         let (status, body) = tokio::time::timeout(self.timeout, answer)
             .await
-            .map_err(|_| ClientError::TimedOut)??;
-        let object: Value = serde_json::from_slice(&body).unwrap_or_default();
+            .map_err(|_| self.late(&method, path))??;
         if status.is_success() {
-            return Ok(object);
+            return Ok(serde_json::from_slice(&body).unwrap_or_default());
         }
-        let message = object.get("message").and_then(Value::as_str).unwrap_or_default();
+        let text = refusal_of(status.as_u16(), &body);
         Err(ClientError::Status(
             status,
-            clip_text(limits::SHOWN_VALUE_BYTES, message.to_string()),
+            clip_text(limits::SHOWN_VALUE_BYTES, text),
         ))
     }
 }
@@ -197,12 +247,22 @@ fn bad(error: &dyn std::fmt::Display) -> ClientError {
     ClientError::Credentials(error.to_string())
 }
 
-/// Trusts the kubeconfig's authorities alone, and shows its client certificate. A certificate that is among the authorities itself is trusted as it is,
+/// Trusts the kubeconfig's authorities alone (the system's where it names none), and shows its client certificate. A certificate that is among the authorities itself is trusted as it is,
 /// as in Go.
 fn tls(config: &Kubeconfig) -> Result<ClientConfig, ClientError> {
-    crate::pki::certificates(&config.ca).map_err(|e| bad(&e))?;
-    let bundle = BASE64_STANDARD.encode(&config.ca);
-    let builder = settings(TrustedPeers::Bundle(&bundle)).map_err(|why| bad(&why))?;
+    let bundle = match &config.trust {
+        ServerTrust::Authorities(pem) => {
+            crate::pki::certificates(pem).map_err(|e| bad(&e))?;
+            Some(BASE64_STANDARD.encode(pem))
+        }
+        ServerTrust::System | ServerTrust::Anyone => None,
+    };
+    let peers = match &bundle {
+        Some(bundle) => TrustedPeers::Bundle(bundle),
+        None if config.trust == ServerTrust::Anyone => TrustedPeers::Anyone,
+        None => TrustedPeers::System,
+    };
+    let builder = settings(peers).map_err(|why| bad(&why))?;
     match &config.certificate {
         None => Ok(builder.with_no_client_auth()),
         Some((certificate, key)) => {
@@ -258,10 +318,12 @@ mod tests {
         let client = |ca: String| {
             let config = Kubeconfig {
                 server: format!("https://localhost:{port}"),
-                ca,
+                trust: ServerTrust::Authorities(ca),
                 certificate: None,
+                server_name: None,
                 token: None,
                 token_file: None,
+                password: None,
             };
             KubeClient::new(&config, &Route::Direct).expect("a client")
         };

@@ -8,12 +8,10 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::Value;
 
 /// Fields that change the server or the user of a request, and that this client does not support.
-const UNSUPPORTED_OF_CLUSTERS: [&str; 3] = ["insecure-skip-tls-verify", "tls-server-name", "proxy-url"];
-const UNSUPPORTED_OF_USERS: [&str; 7] = [
+const UNSUPPORTED_OF_CLUSTERS: [&str; 1] = ["proxy-url"];
+const UNSUPPORTED_OF_USERS: [&str; 5] = [
     "exec",
     "auth-provider",
-    "username",
-    "password",
     "as",
     "as-groups",
     "as-user-extra",
@@ -24,14 +22,29 @@ const UNSUPPORTED_OF_USERS: [&str; 7] = [
 pub struct Kubeconfig {
     /// `https://host:port`.
     pub server: String,
-    /// Authorities of the server, PEM.
-    pub ca: String,
+    /// Who the server may be.
+    pub trust: ServerTrust,
+    /// The name in the server's certificate, where it is not that of the URL.
+    pub server_name: Option<String>,
     /// A client certificate and its key, PEM.
     pub certificate: Option<(String, String)>,
     /// A bearer token.
     pub token: Option<String>,
     /// The file that the token comes from, which is read again while the token is in use.
     pub token_file: Option<PathBuf>,
+    /// A user name and its password.
+    pub password: Option<(String, String)>,
+}
+
+/// The servers that a kubeconfig trusts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ServerTrust {
+    /// Those of these authorities, PEM.
+    Authorities(String),
+    /// Those of the operating system's authorities.
+    System,
+    /// Any (`insecure-skip-tls-verify`).
+    Anyone,
 }
 
 impl std::fmt::Debug for Kubeconfig {
@@ -130,6 +143,20 @@ impl Kubeconfig {
             let shown = machinery::go::quote(&cluster_name);
             faults.push(format!("no server found for cluster {shown}"));
         }
+        let is_insecure = is_set(cluster, "insecure-skip-tls-verify");
+        let mut methods = Vec::new();
+        if string(user, "token").is_some() {
+            methods.push("token");
+        }
+        if is_set(user, "username") || is_set(user, "password") {
+            methods.push("basicAuth");
+        }
+        if methods.len() > 1 {
+            let methods = methods.join(" ");
+            faults.push(format!(
+                "more than one authentication method found for {user_name}; found [{methods}], only one is allowed"
+            ));
+        }
         match &faults[..] {
             [] => {}
             [one] => return Err(KubeconfigError(format!("invalid configuration: {one}"))),
@@ -140,13 +167,19 @@ impl Kubeconfig {
                 )));
             }
         }
-        let ca = ca.ok_or_else(|| {
-            KubeconfigError(format!("the cluster {cluster_name} has no certificate-authority"))
-        })?;
-        if !has_pem(&ca) {
-            let text = "unable to load root certificates: unable to parse bytes as PEM block";
-            return Err(KubeconfigError(text.to_owned()));
-        }
+        let trust = match ca {
+            Some(_) if is_insecure => {
+                let text = "specifying a root certificates file with the insecure flag is not allowed";
+                return Err(KubeconfigError(text.to_owned()));
+            }
+            Some(ca) if has_pem(&ca) => ServerTrust::Authorities(ca),
+            Some(_) => {
+                let text = "unable to load root certificates: unable to parse bytes as PEM block";
+                return Err(KubeconfigError(text.to_owned()));
+            }
+            None if is_insecure => ServerTrust::Anyone,
+            None => ServerTrust::System,
+        };
         let certificate = certificate.zip(key);
         if let Some((certificate, key)) = &certificate {
             for (text, what) in [(certificate, "certificate"), (key, "key")] {
@@ -163,10 +196,12 @@ impl Kubeconfig {
         };
         Ok(Kubeconfig {
             server: server.unwrap_or_default(),
-            ca,
+            trust,
+            server_name: string(cluster, "tls-server-name"),
             certificate,
             token,
             token_file: token_file.map(PathBuf::from),
+            password: string(user, "username").map(|name| (name, string(user, "password").unwrap_or_default())),
         })
     }
 }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::FutureExt;
 use futures_util::future::{Shared, WeakShared};
@@ -15,6 +15,7 @@ use machinery::limits;
 use parking_lot::Mutex;
 
 use super::seats::{Busy, Seats};
+use crate::authn::token_metrics::TokenCacheMetrics;
 use crate::authn::{TokenAuthenticator, TokenVerdict};
 use crate::metrics::{Collect, family, sample};
 
@@ -35,10 +36,8 @@ struct State {
     /// Those that wait or are under way, each with its number.
     lookups: Mutex<HashMap<Question, (u64, WeakShared<Answer>)>>,
     next: AtomicU64,
-    blocked: AtomicUsize,
-    succeeded: AtomicU64,
-    failed: AtomicU64,
     shed: AtomicU64,
+    metrics: Arc<TokenCacheMetrics>,
 }
 
 /// Takes a lookup out of the state when it has ended or everybody has left it.
@@ -60,25 +59,9 @@ impl Drop for Entry {
     }
 }
 
-/// One more in a gauge, until it is dropped.
-struct Counted<'a>(&'a AtomicUsize);
-
-impl<'a> Counted<'a> {
-    fn in_gauge(gauge: &'a AtomicUsize) -> Self {
-        gauge.fetch_add(1, Ordering::Relaxed);
-        Counted(gauge)
-    }
-}
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 impl Lookups {
-    /// Those of `inner`.
-    pub fn new(inner: Arc<dyn TokenAuthenticator>) -> Arc<Self> {
+    /// Those of `inner`, counted in the metrics of the cache before them.
+    pub fn new(inner: Arc<dyn TokenAuthenticator>, metrics: Arc<TokenCacheMetrics>) -> Arc<Self> {
         Arc::new(Lookups {
             inner,
             state: Arc::new(State {
@@ -88,10 +71,8 @@ impl Lookups {
                 ),
                 lookups: Mutex::default(),
                 next: AtomicU64::new(0),
-                blocked: AtomicUsize::new(0),
-                succeeded: AtomicU64::new(0),
-                failed: AtomicU64::new(0),
                 shed: AtomicU64::new(0),
+                metrics,
             }),
         })
     }
@@ -118,6 +99,7 @@ impl Lookups {
 
 async fn run(inner: Arc<dyn TokenAuthenticator>, entry: Entry) -> TokenVerdict {
     let (token, audiences) = &entry.question;
+    let fetch = entry.state.metrics.fetch();
     let answer = async {
         let _seat = entry.state.seats.take().await?;
         Ok::<_, Busy>(inner.authenticate_token(token, audiences).await)
@@ -130,11 +112,7 @@ async fn run(inner: Arc<dyn TokenAuthenticator>, entry: Entry) -> TokenVerdict {
         }
         Err(_) => TokenVerdict::Failed("context deadline exceeded".into()),
     };
-    let count = match verdict {
-        TokenVerdict::Failed(_) => &entry.state.failed,
-        TokenVerdict::User(..) | TokenVerdict::NotMine => &entry.state.succeeded,
-    };
-    count.fetch_add(1, Ordering::Relaxed);
+    fetch.done(&verdict);
     verdict
 }
 
@@ -142,32 +120,13 @@ async fn run(inner: Arc<dyn TokenAuthenticator>, entry: Entry) -> TokenVerdict {
 impl TokenAuthenticator for Lookups {
     async fn authenticate_token(&self, token: &str, audiences: &[String]) -> TokenVerdict {
         let lookup = self.lookup((token.to_owned(), audiences.to_vec()));
-        let _blocked = Counted::in_gauge(&self.state.blocked);
+        let _waiting = self.state.metrics.waiting();
         lookup.await
     }
 }
 
 impl Collect for Lookups {
     fn collect(&self, out: &mut String) {
-        let state = &self.state;
-        let name = "authentication_token_cache_active_fetch_count";
-        family(
-            out,
-            name,
-            "gauge",
-            "Lookups of tokens on the network, and requests that wait for them.",
-        );
-        for (status, value) in [
-            ("in_flight", state.seats.in_flight()),
-            ("blocked", state.blocked.load(Ordering::Relaxed)),
-        ] {
-            sample(out, name, &[("status", status)], value);
-        }
-        let name = "authentication_token_cache_fetch_total";
-        family(out, name, "counter", "Lookups of tokens on the network.");
-        for (status, value) in [("ok", &state.succeeded), ("error", &state.failed)] {
-            sample(out, name, &[("status", status)], value.load(Ordering::Relaxed));
-        }
         let name = "apiserver_token_lookups_shed_total";
         family(
             out,
@@ -175,17 +134,20 @@ impl Collect for Lookups {
             "counter",
             "Tokens that were refused because too many others were being looked up.",
         );
-        sample(out, name, &[], state.shed.load(Ordering::Relaxed));
+        sample(out, name, &[], self.state.shed.load(Ordering::Relaxed));
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicUsize;
+
     use futures_util::future::join_all;
     use futures_util::poll;
     use tokio::sync::Semaphore;
 
     use super::*;
+    use crate::authn::token_metrics::Gauged;
 
     /// Says `NotMine` to every token once it is let, and counts.
     #[derive(Debug)]
@@ -211,7 +173,7 @@ mod tests {
     impl TokenAuthenticator for Inner {
         async fn authenticate_token(&self, token: &str, _: &[String]) -> TokenVerdict {
             self.asked.fetch_add(1, Ordering::Relaxed);
-            let counted = Counted::in_gauge(&self.at_once);
+            let counted = Gauged::of(&self.at_once);
             let now = self.at_once.load(Ordering::Relaxed);
             self.most.fetch_max(now, Ordering::Relaxed);
             let _ = self.gate.acquire().await;
@@ -230,13 +192,14 @@ mod tests {
     fn gauge(lookups: &Lookups, line: &str) {
         let mut text = String::new();
         lookups.collect(&mut text);
+        lookups.state.metrics.collect(&mut text);
         assert!(text.lines().any(|known| known == line), "{line}: {text}");
     }
 
     #[tokio::test]
     async fn requests_share_the_lookup_of_one_token() {
         let inner = Arc::new(Inner::default());
-        let lookups = Lookups::new(inner.clone());
+        let lookups = Lookups::new(inner.clone(), Arc::default());
         let audiences = ["a".to_string()];
         let mut same: Vec<_> = (0..50)
             .map(|_| lookups.authenticate_token("t", &audiences))
@@ -295,7 +258,7 @@ mod tests {
 
     async fn bounded() {
         let inner = Arc::new(Inner::default());
-        let lookups = Lookups::new(inner.clone());
+        let lookups = Lookups::new(inner.clone(), Arc::default());
         let tokens: Vec<String> = (0..limits::TOKEN_LOOKUPS_WAITING)
             .map(|index| index.to_string())
             .collect();
@@ -333,7 +296,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_lookup_has_its_time() {
         let inner = Arc::new(Inner::default());
-        let lookups = Lookups::new(inner.clone());
+        let lookups = Lookups::new(inner.clone(), Arc::default());
         let since = tokio::time::Instant::now();
         let verdict = lookups.authenticate_token("t", &[]).await;
         assert_eq!(verdict, TokenVerdict::Failed("context deadline exceeded".into()));

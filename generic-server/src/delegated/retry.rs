@@ -76,7 +76,7 @@ async fn while_failing<T, F: Future<Output = Result<T, ClientError>>>(
 /// Whether the same question may be answered a moment later.
 fn passes(error: &ClientError) -> bool {
     match error {
-        ClientError::Credentials(_) | ClientError::TimedOut => false,
+        ClientError::Credentials(_) | ClientError::TimedOut(_) => false,
         // As upstream: a connection that breaks is tried again, one that is refused is not.
         ClientError::Unreachable(error) => !error
             .downcast_ref::<SendError>()
@@ -91,6 +91,7 @@ fn passes(error: &ClientError) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::Fault;
 
     #[test]
     fn some_failures_pass() {
@@ -100,7 +101,7 @@ mod tests {
         }
         let status = |status| ClientError::Status(status, String::new());
         check(&ClientError::Unreachable("gone".into()), true);
-        check(&ClientError::TimedOut, false);
+        check(&ClientError::TimedOut(Fault("late".into())), false);
         check(&status(StatusCode::TOO_MANY_REQUESTS), true);
         check(&status(StatusCode::INTERNAL_SERVER_ERROR), true);
         check(&status(StatusCode::GATEWAY_TIMEOUT), true);

@@ -8,7 +8,6 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 #[derive(Debug)]
 pub(super) struct Seats {
     free: Semaphore,
-    all: usize,
     waiting: AtomicUsize,
     most_waiting: usize,
 }
@@ -31,7 +30,6 @@ impl Seats {
     pub(super) fn new(all: usize, most_waiting: usize) -> Self {
         Seats {
             free: Semaphore::new(all),
-            all,
             waiting: AtomicUsize::new(0),
             most_waiting,
         }
@@ -53,9 +51,10 @@ impl Seats {
         self.free.acquire().await.map_err(|_| Busy)
     }
 
-    /// Seats that are taken.
-    pub(super) fn in_flight(&self) -> usize {
-        self.all.saturating_sub(self.free.available_permits())
+    /// Seats that are free.
+    #[cfg(test)]
+    pub(super) fn free(&self) -> usize {
+        self.free.available_permits()
     }
 
     /// Questions that wait.
@@ -80,7 +79,7 @@ mod tests {
         let (mut third, mut fourth) = (Box::pin(seats.take()), Box::pin(seats.take()));
         assert!(poll!(&mut third).is_pending());
         assert!(poll!(&mut fourth).is_pending());
-        assert_eq!((seats.in_flight(), seats.waiting()), (2, 2));
+        assert_eq!((seats.free(), seats.waiting()), (0, 2));
         // One past the places to wait is refused at once.
         assert_eq!(seats.take().await.err(), Some(Busy));
         assert_eq!(seats.waiting(), 2);
@@ -90,8 +89,8 @@ mod tests {
         drop(first);
         let third = third.await;
         assert!(third.is_ok());
-        assert_eq!((seats.in_flight(), seats.waiting()), (2, 0));
+        assert_eq!((seats.free(), seats.waiting()), (0, 0));
         drop((second, third));
-        assert_eq!((seats.in_flight(), seats.waiting()), (0, 0));
+        assert_eq!((seats.free(), seats.waiting()), (2, 0));
     }
 }

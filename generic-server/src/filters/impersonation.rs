@@ -4,8 +4,12 @@
 //! for the identity. The legacy `impersonate` verb is the last mode. The mode that worked last for a user is tried first, so that
 //! a user who impersonates in the legacy way keeps paying its price alone. Mirrors upstream's `endpoints/filters/impersonation`.
 
+mod metrics;
+
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
+use std::sync::Arc;
+use std::time::Instant;
 
 use http::HeaderMap;
 use machinery::ApiError;
@@ -16,7 +20,9 @@ use crate::authn::anonymous::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED};
 use crate::authn::request_header::{has_prefix, unescape_key};
 use crate::authn::split_service_account;
 use crate::authz::{Attributes, Authorizer, forbidden};
+use crate::metrics::Collect;
 use crate::request::{RequestInfo, User};
+use metrics::ImpersonationMetrics;
 
 const USER: &str = "impersonate-user";
 const GROUP: &str = "impersonate-group";
@@ -57,6 +63,14 @@ impl Mode {
         }
     }
 
+    /// Its name in metrics.
+    fn label(self) -> &'static str {
+        match self {
+            Mode::Legacy => "legacy",
+            mode => mode.name(),
+        }
+    }
+
     /// The verb about the identity.
     fn verb(self) -> String {
         match self {
@@ -91,6 +105,7 @@ impl Mode {
 #[derive(Debug, Default)]
 pub(crate) struct Impersonation {
     last: Mutex<HashMap<String, Mode>>,
+    metrics: Arc<ImpersonationMetrics>,
 }
 
 /// The user that a request runs as.
@@ -109,6 +124,11 @@ pub(crate) fn asked(headers: &HeaderMap) -> bool {
 }
 
 impl Impersonation {
+    /// How often it was tried, and what that took.
+    pub(crate) fn metrics(&self) -> Arc<dyn Collect> {
+        self.metrics.clone()
+    }
+
     /// The user to act as in this request, after it was allowed to `requestor`. The headers leave the request.
     pub(crate) async fn resolve(
         &self,
@@ -128,16 +148,38 @@ impl Impersonation {
             )));
         }
         strip(headers);
+        let began = Instant::now();
+        let decided = self.decide(&wanted, requestor, info, authorizer).await;
+        let mode = decided.as_ref().ok().map(|(mode, _)| mode.label());
+        self.metrics.attempted(mode, began.elapsed());
+        let (mode, user) = decided?;
+        let constraint = (mode != Mode::Legacy).then(|| mode.verb());
+        Ok(Some(Impersonated { user, constraint }))
+    }
+
+    /// The mode that allows it, and the user to act as.
+    async fn decide(
+        &self,
+        wanted: &User,
+        requestor: &User,
+        info: &RequestInfo,
+        authorizer: &dyn Authorizer,
+    ) -> Result<(Mode, User), ApiError> {
         let last = self.last.lock().get(&requestor.name).copied();
         let mut refusal = None;
         for mode in last
             .into_iter()
             .chain(MODES.into_iter().filter(|mode| Some(*mode) != last))
         {
-            if !mode.applies(&wanted, requestor) {
+            if !mode.applies(wanted, requestor) {
                 continue;
             }
-            match check(mode, &wanted, requestor, info, authorizer).await {
+            let checks = Checks {
+                authorizer,
+                mode,
+                metrics: &self.metrics,
+            };
+            match check(mode, wanted, requestor, info, &checks).await {
                 Ok(user) => {
                     if last != Some(mode) {
                         let mut all = self.last.lock();
@@ -146,8 +188,7 @@ impl Impersonation {
                         }
                         all.insert(requestor.name.clone(), mode);
                     }
-                    let constraint = (mode != Mode::Legacy).then(|| mode.verb());
-                    return Ok(Some(Impersonated { user, constraint }));
+                    return Ok((mode, user));
                 }
                 Err(error) => drop(refusal.get_or_insert(error)),
             }
@@ -156,13 +197,23 @@ impl Impersonation {
     }
 }
 
-async fn ask(authorizer: &dyn Authorizer, attributes: &Attributes<'_>) -> Result<(), ApiError> {
-    // A head has room for thousands of groups, each with a check that may not wait for anything.
-    tokio::task::consume_budget().await;
-    let decision = authorizer.authorize(attributes).await;
-    decision
-        .permits()
-        .map_err(|reason| forbidden(attributes, &reason))
+/// The authorizer as one mode asks it.
+struct Checks<'a> {
+    authorizer: &'a dyn Authorizer,
+    mode: Mode,
+    metrics: &'a ImpersonationMetrics,
+}
+
+impl Checks<'_> {
+    async fn ask(&self, attributes: &Attributes<'_>) -> Result<(), ApiError> {
+        // A head has room for thousands of groups, each with a check that may not wait for anything.
+        tokio::task::consume_budget().await;
+        let began = Instant::now();
+        let permitted = self.authorizer.authorize(attributes).await.permits();
+        self.metrics
+            .checked(self.mode.label(), permitted.is_ok(), began.elapsed());
+        permitted.map_err(|reason| forbidden(attributes, &reason))
+    }
 }
 
 async fn check(
@@ -170,7 +221,7 @@ async fn check(
     wanted: &User,
     requestor: &User,
     info: &RequestInfo,
-    authorizer: &dyn Authorizer,
+    checks: &Checks<'_>,
 ) -> Result<User, ApiError> {
     let constrained = mode != Mode::Legacy;
     // In this mode the decision depends on the kinds of association that the requestor has, not on their values.
@@ -190,14 +241,12 @@ async fn check(
     let verb = mode.verb();
     if constrained {
         let on = format!("impersonate-on:{}:{}", mode.name(), info.verb);
-        ask(
-            authorizer,
-            &Attributes {
+        checks
+            .ask(&Attributes {
                 verb: &on,
                 ..Attributes::of(requestor, info)
-            },
-        )
-        .await?;
+            })
+            .await?;
     }
 
     let mut acting = wanted.clone();
@@ -229,15 +278,13 @@ async fn check(
     if let Some(node) = node_name(&wanted.name).filter(|_| constrained) {
         acting.groups = vec!["system:nodes".into()];
         let name = if mode == Mode::AssociatedNode { "*" } else { node };
-        ask(
-            authorizer,
-            &Attributes {
+        checks
+            .ask(&Attributes {
                 resource: "nodes",
                 name,
                 ..identity
-            },
-        )
-        .await?;
+            })
+            .await?;
     } else if let Some((namespace, name)) = split_service_account(&wanted.name) {
         if wanted.groups.is_empty() {
             acting.groups = vec![
@@ -245,42 +292,38 @@ async fn check(
                 format!("system:serviceaccounts:{namespace}"),
             ];
         }
-        ask(
-            authorizer,
-            &Attributes {
+        checks
+            .ask(&Attributes {
                 resource: "serviceaccounts",
                 namespace,
                 name,
                 ..identity
-            },
-        )
-        .await?;
+            })
+            .await?;
     } else {
-        ask(authorizer, &identity).await?;
+        checks.ask(&identity).await?;
     }
     if !wanted.uid.is_empty() {
-        ask(
-            authorizer,
-            &Attributes {
+        checks
+            .ask(&Attributes {
                 resource: "uids",
                 name: &wanted.uid,
                 ..authentication
-            },
-        )
-        .await?;
+            })
+            .await?;
     }
     let groups = Attributes {
         resource: "groups",
         name: "",
         ..identity
     };
-    check_groups(constrained, &wanted.groups, &groups, authorizer).await?;
+    check_groups(constrained, &wanted.groups, &groups, checks).await?;
     let extra = Attributes {
         resource: "userextras",
         name: "",
         ..authentication
     };
-    check_extra(constrained, &wanted.extra, &extra, authorizer).await?;
+    check_extra(constrained, &wanted.extra, &extra, checks).await?;
 
     let has = |group: &str| acting.groups.iter().any(|g| g == group);
     if acting.name == ANONYMOUS {
@@ -297,7 +340,7 @@ async fn check_groups(
     constrained: bool,
     groups: &[String],
     base: &Attributes<'_>,
-    authorizer: &dyn Authorizer,
+    checks: &Checks<'_>,
 ) -> Result<(), ApiError> {
     if constrained {
         if groups.iter().any(String::is_empty) {
@@ -317,13 +360,13 @@ async fn check_groups(
             ));
         }
         if groups.len() >= WILDCARD_CHECK_THRESHOLD
-            && ask(authorizer, &Attributes { name: "*", ..*base }).await.is_ok()
+            && checks.ask(&Attributes { name: "*", ..*base }).await.is_ok()
         {
             return Ok(());
         }
     }
     for group in groups {
-        ask(authorizer, &Attributes { name: group, ..*base }).await?;
+        checks.ask(&Attributes { name: group, ..*base }).await?;
     }
     Ok(())
 }
@@ -332,7 +375,7 @@ async fn check_extra(
     constrained: bool,
     extra: &BTreeMap<String, Vec<String>>,
     base: &Attributes<'_>,
-    authorizer: &dyn Authorizer,
+    checks: &Checks<'_>,
 ) -> Result<(), ApiError> {
     if constrained {
         for (key, values) in extra {
@@ -345,21 +388,19 @@ async fn check_extra(
             name: "*",
             ..*base
         };
-        if large && ask(authorizer, &all).await.is_ok() {
+        if large && checks.ask(&all).await.is_ok() {
             return Ok(());
         }
     }
     for (key, values) in extra {
         for value in values {
-            ask(
-                authorizer,
-                &Attributes {
+            checks
+                .ask(&Attributes {
                     subresource: key,
                     name: value,
                     ..*base
-                },
-            )
-            .await?;
+                })
+                .await?;
         }
     }
     Ok(())

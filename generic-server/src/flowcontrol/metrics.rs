@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
 
 use super::FlowControl;
 use super::config::LevelState;
 use super::demand::seats_f64;
 use super::level::now;
-use super::queue_set::Refused;
+use super::queue_set::{Queuing, Refused};
 use super::series::FlowSeries;
 use super::utilization::Timed;
 use super::work::SeatTime;
@@ -23,6 +24,7 @@ struct Read<'a> {
     dispatch_r: f64,
     latest_s: f64,
     bounds: Option<[(SeatTime, SeatTime); 2]>,
+    queuing: Queuing,
 }
 
 impl Collect for FlowControl {
@@ -45,6 +47,7 @@ impl Collect for FlowControl {
                     dispatch_r: last.r.as_f64(),
                     latest_s: last.s.as_f64(),
                     bounds: locked.set.bounds(),
+                    queuing: locked.set.queuing(),
                 }
             })
             .collect();
@@ -55,6 +58,8 @@ impl Collect for FlowControl {
         let series: Vec<&Arc<FlowSeries>> = objects.config.series().collect();
         for_flows(out, &series);
         for_histograms(out, &series);
+        for_queues(out, &series, &levels);
+        self.mixture.write_waiting(out);
         gauge(
             out,
             "seat_fair_frac",
@@ -282,18 +287,7 @@ fn for_flows(out: &mut String, series: &[&Arc<FlowSeries>]) {
 
 fn for_histograms(out: &mut String, series: &[&Arc<FlowSeries>]) {
     type Parts = for<'a> fn(&'a FlowSeries) -> Vec<(Option<(&'static str, &'static str)>, &'a Histogram)>;
-    let families: [(&str, &str, Parts); 5] = [
-        (
-            "request_wait_duration_seconds",
-            "Length of time a request spent waiting in its queue",
-            |flow| {
-                let [served, refused] = &flow.waits;
-                vec![
-                    (Some(("execute", "true")), served),
-                    (Some(("execute", "false")), refused),
-                ]
-            },
-        ),
+    let families: [(&str, &str, Parts); 3] = [
         (
             "request_execution_seconds",
             "Duration of initial stage (for a WATCH) or any (for a non-WATCH) stage of request execution in the API Priority and Fairness subsystem",
@@ -311,11 +305,6 @@ fn for_histograms(out: &mut String, series: &[&Arc<FlowSeries>]) {
             |flow| vec![(None, &flow.estimated_seats)],
         ),
         (
-            "request_queue_length_after_enqueue",
-            "Length of queue in the API Priority and Fairness subsystem, as seen by each request after it is enqueued",
-            |flow| vec![(None, &flow.lengths)],
-        ),
-        (
             "watch_count_samples",
             "count of watchers for mutating requests in API Priority and Fairness",
             |flow| vec![(None, &flow.watches)],
@@ -331,6 +320,57 @@ fn for_histograms(out: &mut String, series: &[&Arc<FlowSeries>]) {
                     histogram.write(out, &name(short), &labels);
                 }
             }
+        }
+    }
+}
+
+/// Upstream puts each request of a level with queues into one, if only for a moment. Here one that finds seats has none, and is counted when the
+/// metrics are read: it waited for no time, in a queue of its own.
+fn for_queues(out: &mut String, series: &[&Arc<FlowSeries>], levels: &[Read<'_>]) {
+    let queuing = |flow: &FlowSeries| {
+        let level = levels.iter().find(|level| level.name == flow.level);
+        level.map_or(Queuing::Exempt, |level| level.queuing)
+    };
+    let at_once = |flow: &FlowSeries| {
+        let dispatched = flow.dispatched.load(Ordering::Relaxed);
+        dispatched.saturating_sub(flow.waits[0].count())
+    };
+    let short = "request_wait_duration_seconds";
+    family(
+        out,
+        &name(short),
+        "histogram",
+        "Length of time a request spent waiting in its queue",
+    );
+    for flow in series {
+        let [served, refused] = &flow.waits;
+        let more = match queuing(flow) {
+            Queuing::Exempt => 0,
+            Queuing::Reject | Queuing::Queue { .. } => at_once(flow),
+        };
+        for (execute, histogram, more) in [("true", served, more), ("false", refused, 0)] {
+            if histogram.count() + more > 0 {
+                let labels: Vec<_> = flow.labels().into_iter().chain([("execute", execute)]).collect();
+                histogram.write_with(out, &name(short), &labels, (more, Duration::ZERO));
+            }
+        }
+    }
+    let short = "request_queue_length_after_enqueue";
+    family(
+        out,
+        &name(short),
+        "histogram",
+        "Length of queue in the API Priority and Fairness subsystem, as seen by each request after it is enqueued",
+    );
+    for flow in series {
+        let more = match queuing(flow) {
+            Queuing::Exempt | Queuing::Reject => 0,
+            Queuing::Queue { .. } => at_once(flow),
+        };
+        if flow.lengths.count() + more > 0 {
+            let one = Duration::from_secs(1);
+            flow.lengths
+                .write_with(out, &name(short), &flow.labels(), (more, one));
         }
     }
 }

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use super::demand::seats_f64;
 use super::utilization::Timed;
-use crate::metrics::family;
+use crate::metrics::{Peak, family, sample};
 use crate::request::RequestInfo;
 
 const BOUNDS: &[f64] = &[
@@ -29,6 +29,8 @@ pub(crate) struct Mixture {
     begin: Instant,
     /// By phase and kind.
     counts: Mutex<[[Count; 2]; 2]>,
+    /// Those that wait, by kind.
+    waiting: [Peak; 2],
 }
 
 #[derive(Debug)]
@@ -57,21 +59,38 @@ impl Mixture {
         Arc::new(Mixture {
             begin: now,
             counts: Mutex::new([counts(), counts()]),
+            waiting: Default::default(),
         })
     }
 
     /// A request comes into a phase.
     pub(crate) fn enters(&self, phase: Phase, info: &RequestInfo, now: Instant) {
+        if phase == Phase::Waiting {
+            self.waiting[usize::from(reads(info))].enters();
+        }
         self.change(phase, info, now, |requests| requests + 1);
     }
 
     /// A request leaves a phase.
     pub(crate) fn leaves(&self, phase: Phase, info: &RequestInfo, now: Instant) {
+        if phase == Phase::Waiting {
+            self.waiting[usize::from(reads(info))].leaves();
+        }
         self.change(phase, info, now, |requests| requests.saturating_sub(1));
     }
 
     fn change(&self, phase: Phase, info: &RequestInfo, now: Instant, change: impl FnOnce(u64) -> u64) {
         self.change_of(phase, reads(info), now, change);
+    }
+
+    /// Appends how many requests waited at most since that was read before.
+    pub(crate) fn write_waiting(&self, out: &mut String) {
+        let name = "apiserver_current_inqueue_requests";
+        let help = "Highest number of requests in queues since it was read before, by kind.";
+        family(out, name, "gauge", help);
+        for (kind, peak) in KINDS.into_iter().zip(&self.waiting) {
+            sample(out, name, &[("request_kind", kind)], peak.highest());
+        }
     }
 
     /// A request that reads, or one that does not, comes into execution.

@@ -30,9 +30,7 @@ impl Histogram {
 
     /// Counts a duration.
     pub fn observe(&self, took: Duration) {
-        let seconds = took.as_secs_f64();
-        let bucket = self.bounds.iter().position(|bound| seconds <= *bound);
-        self.counts[bucket.unwrap_or(self.bounds.len())].fetch_add(1, Ordering::Relaxed);
+        self.counts[self.place(took)].fetch_add(1, Ordering::Relaxed);
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.sum_micros.fetch_add(micros, Ordering::Relaxed);
     }
@@ -47,11 +45,23 @@ impl Histogram {
 
     /// Appends its series, after the [`super::family`].
     pub fn write(&self, out: &mut String, name: &str, labels: &[(&str, &str)]) {
+        self.write_with(out, name, labels, (0, Duration::ZERO));
+    }
+
+    /// The same, with so many durations more of this length.
+    pub(crate) fn write_with(
+        &self,
+        out: &mut String,
+        name: &str,
+        labels: &[(&str, &str)],
+        (more, each): (u64, Duration),
+    ) {
         let bucket = format!("{name}_bucket");
+        let place = self.place(each);
         let mut running = 0;
         let mut bound_text = String::new();
         for (index, count) in self.counts.iter().enumerate() {
-            running += count.load(Ordering::Relaxed);
+            running += count.load(Ordering::Relaxed) + if index == place { more } else { 0 };
             bound_text.clear();
             // Writing to a string does not fail.
             let _ = match self.bounds.get(index) {
@@ -61,10 +71,31 @@ impl Histogram {
             let labels: Vec<(&str, &str)> = labels.iter().copied().chain([("le", &*bound_text)]).collect();
             sample(out, &bucket, &labels, running);
         }
-        let sum = Duration::from_micros(self.sum_micros.load(Ordering::Relaxed)).as_secs_f64();
-        sample(out, &format!("{name}_sum"), labels, sum);
-        sample(out, &format!("{name}_count"), labels, running);
+        // Such numbers are far below the 2^53 up to which a float is exact.
+        #[allow(clippy::cast_precision_loss)]
+        let sum = self.sum() + more as f64 * each.as_secs_f64();
+        totals(out, name, labels, sum, running);
     }
+
+    /// Appends sum and count alone.
+    pub(crate) fn write_totals(&self, out: &mut String, name: &str, labels: &[(&str, &str)]) {
+        totals(out, name, labels, self.sum(), self.count());
+    }
+
+    fn sum(&self) -> f64 {
+        Duration::from_micros(self.sum_micros.load(Ordering::Relaxed)).as_secs_f64()
+    }
+
+    fn place(&self, took: Duration) -> usize {
+        let seconds = took.as_secs_f64();
+        let bucket = self.bounds.iter().position(|bound| seconds <= *bound);
+        bucket.unwrap_or(self.bounds.len())
+    }
+}
+
+fn totals(out: &mut String, name: &str, labels: &[(&str, &str)], sum: f64, count: u64) {
+    sample(out, &format!("{name}_sum"), labels, sum);
+    sample(out, &format!("{name}_count"), labels, count);
 }
 
 #[cfg(test)]
@@ -81,6 +112,10 @@ mod tests {
         histogram.write(&mut out, "x", &[("a", "b")]);
         let expected = "x_bucket{a=\"b\",le=\"0.1\"} 2\nx_bucket{a=\"b\",le=\"1\"} 3\nx_bucket{a=\"b\",le=\"+Inf\"} 4\n\
                         x_sum{a=\"b\"} 3.601\nx_count{a=\"b\"} 4\n";
+        assert_eq!(out, expected);
+        let mut out = String::new();
+        histogram.write_with(&mut out, "x", &[], (2, Duration::from_secs(1)));
+        let expected = "x_bucket{le=\"0.1\"} 2\nx_bucket{le=\"1\"} 5\nx_bucket{le=\"+Inf\"} 6\nx_sum 5.601\nx_count 6\n";
         assert_eq!(out, expected);
     }
 }

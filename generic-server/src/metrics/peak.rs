@@ -10,7 +10,7 @@ const SHORTEST: Duration = Duration::from_secs(1);
 
 /// Counts what is there now.
 #[derive(Debug)]
-pub(super) struct Peak {
+pub(crate) struct Peak {
     now: AtomicI64,
     /// The highest since `read`.
     highest: AtomicI64,
@@ -30,18 +30,18 @@ impl Default for Peak {
 
 impl Peak {
     /// One more.
-    pub(super) fn enters(&self) {
+    pub(crate) fn enters(&self) {
         let now = self.now.fetch_add(1, Ordering::Relaxed) + 1;
         self.highest.fetch_max(now, Ordering::Relaxed);
     }
 
     /// One less.
-    pub(super) fn leaves(&self) {
+    pub(crate) fn leaves(&self) {
         self.now.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// The highest since the reading before. Readings of the same second show the same.
-    pub(super) fn highest(&self) -> i64 {
+    pub(crate) fn highest(&self) -> i64 {
         self.highest_at(Instant::now())
     }
 

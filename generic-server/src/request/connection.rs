@@ -63,6 +63,8 @@ pub struct CertificateIdentity {
     pub uid: String,
     /// `X509SHA256=` and the hexadecimal hash of the certificate.
     pub credential_id: String,
+    /// The last second of the certificate, since 1970.
+    pub not_after: i64,
 }
 
 /// The verdict of a verifier on a connection's certificate.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use machinery::{GroupResource, meta};
 use serde_json::Value;
 
+use crate::client::DeprecatedCertificates;
 use crate::client::egress::{EgressSelector, Network, Route};
 use crate::directory::Directory;
 use crate::endpoint_slices::{self, port_of, slices_of};
@@ -15,12 +16,22 @@ use crate::endpoint_slices::{self, port_of, slices_of};
 pub struct Services {
     directory: Arc<Directory>,
     egress: EgressSelector,
+    certificates: Arc<DeprecatedCertificates>,
 }
 
 impl Services {
     /// The services of a directory, which are reached as `egress` says.
     pub fn new(directory: Arc<Directory>, egress: EgressSelector) -> Self {
-        Services { directory, egress }
+        Services {
+            directory,
+            egress,
+            certificates: DeprecatedCertificates::new("webhooks"),
+        }
+    }
+
+    /// How many webhooks were refused for what their certificate is.
+    pub fn certificates(&self) -> &Arc<DeprecatedCertificates> {
+        &self.certificates
     }
 
     /// The stores of the process.

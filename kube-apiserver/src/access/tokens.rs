@@ -9,6 +9,7 @@ use generic_server::ApiError;
 use generic_server::authn::TokenAuthenticator;
 use generic_server::authn::token_cache::TokenCache;
 use generic_server::authn::token_file::TokenFile;
+use generic_server::authn::token_metrics::TokenCacheMetrics;
 use generic_server::authn::union::TokenUnion;
 use generic_server::client::egress::{EgressSelector, Network, Route};
 use generic_server::delegated::{KubeClient, Kubeconfig, Lookups, TokenWebhook};
@@ -43,6 +44,8 @@ pub(super) struct Tokens {
     pub(super) issuer: Arc<dyn TokenIssuer>,
     /// Issuer discovery, by path.
     pub(super) endpoints: Vec<(&'static str, Arc<StaticJson>)>,
+    /// What the caches of tokens do.
+    pub(super) caches: Arc<TokenCacheMetrics>,
     /// The lookups of the token webhook.
     pub(super) lookups: Option<Arc<Lookups>>,
     /// Tokens of other issuers.
@@ -122,18 +125,28 @@ pub(super) fn build(
     if let Some(authenticators) = &jwt.authenticators {
         all.push(authenticators.clone());
     }
+    let caches = Arc::<TokenCacheMetrics>::default();
     let lookups = match &options.token_webhook {
         None => None,
         Some(webhook) => {
-            let lookups = token_webhook(webhook, &audiences, &egress.route(Network::ControlPlane))?;
-            let cache = TokenCache::of_remote(lookups.clone(), webhook.cache_ttl);
+            let lookups = token_webhook(
+                webhook,
+                &audiences,
+                &egress.route(Network::ControlPlane),
+                caches.clone(),
+            )?;
+            let cache = TokenCache::of_remote(lookups.clone(), webhook.cache_ttl, caches.clone());
             all.push(cache.map_err(|_| AccessError::Randomness)?);
             Some(lookups)
         }
     };
     let deletions = Deletions(directory.clone());
-    let authenticator = TokenCache::new(Arc::new(TokenUnion(all)), Box::new(move || deletions.count()))
-        .map_err(|_| AccessError::Randomness)?;
+    let authenticator = TokenCache::new(
+        Arc::new(TokenUnion(all)),
+        Box::new(move || deletions.count()),
+        caches.clone(),
+    )
+    .map_err(|_| AccessError::Randomness)?;
     if let Some(file) = jwt.file {
         let cache = authenticator.clone();
         file.when_changed(move || cache.clear());
@@ -185,6 +198,7 @@ pub(super) fn build(
             lifetimes: options.tokens.lifetimes,
         }),
         endpoints,
+        caches,
         lookups,
         jwt: jwt.authenticators,
         external,
@@ -198,14 +212,15 @@ fn token_webhook(
     options: &TokenWebhookOptions,
     audiences: &[String],
     route: &Route,
+    caches: Arc<TokenCacheMetrics>,
 ) -> Result<Arc<Lookups>, AccessError> {
     let wrong = |error: &dyn std::fmt::Display| {
         AccessError::Option(format!("--authentication-token-webhook-config-file: {error}"))
     };
     let config = Kubeconfig::read(&options.config_file).map_err(|error| wrong(&error))?;
-    let client = KubeClient::new(&config, route).map_err(|error| wrong(&error))?;
+    let client = KubeClient::of_webhook(&config, route, limits::TOKEN_LOOKUP_TIME).map_err(|error| wrong(&error))?;
     let webhook = TokenWebhook::new(client, options.version, audiences.to_vec());
-    Ok(Lookups::new(Arc::new(webhook)))
+    Ok(Lookups::new(Arc::new(webhook), caches))
 }
 
 /// Where the keys of service account tokens come from.

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use generic_server::admission::{AdmissionChain, AdmissionPlugin, DynamicMetrics};
-use generic_server::client::egress::EgressSelector;
 use generic_server::dynamic_admission::{policy, webhook};
 use generic_server::metrics::Metrics;
 use generic_server::spawn::Tasks;
@@ -43,8 +42,8 @@ pub struct AdmissionOptions<'a> {
     pub rbac: Option<&'a Arc<Rbac>>,
     /// Writes that bring a webhook's backend back go past it while it cannot be reached (`--webhook-break-glass`).
     pub break_glass: bool,
-    /// The ways to webhooks.
-    pub egress: &'a EgressSelector,
+    /// Where webhooks are.
+    pub services: &'a Services,
     /// Where it is measured.
     pub metrics: &'a Metrics,
     /// What webhooks and policies cost.
@@ -120,7 +119,7 @@ fn configured_plugins(
         };
         let plugin = webhook::Webhooks::new(
             phase,
-            Services::new(directory.clone(), options.egress.clone()),
+            options.services.clone(),
             authorizer.clone(),
             users,
             metrics.clone(),

@@ -58,14 +58,9 @@ struct WebhookAdmission {
 impl WebhookAdmission {
     const VERSIONS: [&str; 1] = ["apiserver.config.k8s.io/v1"];
     const KIND: &str = "WebhookAdmissionConfiguration";
-    const EARLIER_VERSIONS: [&str; 1] = ["apiserver.config.k8s.io/v1alpha1"];
-    const EARLIER_KIND: &str = "WebhookAdmission";
 
     fn read(value: Value) -> Result<Self, String> {
-        match meta::kind(&value) {
-            Self::EARLIER_KIND => of_kind(value, &Self::EARLIER_VERSIONS, Self::EARLIER_KIND),
-            _ => of_kind(value, &Self::VERSIONS, Self::KIND),
-        }
+        of_kind(value, &Self::VERSIONS, Self::KIND)
     }
 
     fn users(&self) -> Result<WebhookUsers, String> {

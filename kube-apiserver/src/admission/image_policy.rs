@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 use generic_server::ApiError;
 use generic_server::admission::{AdmissionPlugin, Attributes, Operation};
 use generic_server::client::egress::Route;
-use generic_server::client::fault_of;
-use generic_server::delegated::{ClientError, KubeClient, Kubeconfig, review};
+use generic_server::delegated::{KubeClient, Kubeconfig, review};
 use machinery::time::GoDuration;
 use machinery::{GroupVersionResource, limits, meta};
 use parking_lot::Mutex;
@@ -54,8 +53,6 @@ struct Settings {
 #[derive(Debug, Clone)]
 pub(super) struct ImagePolicy {
     client: KubeClient,
-    /// Below the kubeconfig's URL; it says how long an answer may take.
-    path: String,
     allowed_for: Duration,
     denied_for: Duration,
     retry_after: Duration,
@@ -95,16 +92,9 @@ impl ImagePolicy {
         let denied_for = duration(settings.deny_ttl, SECOND, ttl, 30 * SECOND)?;
         let kubeconfig = Kubeconfig::read(settings.kube_config_file.as_ref());
         let kubeconfig = kubeconfig.map_err(|error| format!("kubeConfigFile: {error}"))?;
-        let client = KubeClient::new(&kubeconfig, &Route::Direct)
+        let client = KubeClient::of_webhook(&kubeconfig, &Route::Direct, TIMEOUT)
             .map_err(|error| format!("kubeConfigFile: {error}"))?;
-        let client = client.with_timeout(TIMEOUT);
-        let root = match client.server().matches('/').count() {
-            // Only those of `https://`.
-            2 => "/",
-            _ => "",
-        };
         Ok(ImagePolicy {
-            path: format!("{root}?timeout={}s", TIMEOUT.as_secs()),
             client,
             allowed_for,
             denied_for,
@@ -204,16 +194,9 @@ impl ImagePolicyWebhook {
         }
         let body = json!({"kind": KIND, "apiVersion": API_VERSION, "metadata": {}, "spec": spec, "status": {"allowed": false}});
         let client = &self.policy.client;
-        let answer = review(client, &self.policy.path, &body, self.policy.retry_after)
+        let answer = review(client, "", &body, self.policy.retry_after)
             .await
-            .map_err(|error| {
-                let why = match error {
-                    ClientError::Unreachable(cause) => fault_of(&*cause),
-                    ClientError::TimedOut => "context deadline exceeded".to_string(),
-                    error => error.to_string(),
-                };
-                format!("Post \"{}{}\": {why}", client.server(), self.policy.path)
-            })?;
+            .map_err(|error| error.to_string())?;
         let verdict = Arc::new(Verdict::of(&answer)?);
         let ttl = match verdict.allowed {
             true => self.policy.allowed_for,

@@ -174,6 +174,9 @@ impl AuthorizerChain {
     pub(crate) fn register(self: &Arc<Self>, metrics: &Metrics) {
         metrics.register(self.clone());
         metrics.register(self.webhooks.clone());
+        if let Some(nodes) = self.nodes() {
+            metrics.register(nodes);
+        }
         if let Some((_, reloads)) = &self.reloads {
             metrics.register(reloads.clone());
         }
@@ -220,7 +223,8 @@ impl AuthorizerChain {
 
     fn webhook(&self, config: &WebhookConfig, link: &Arc<Link>) -> Result<Arc<dyn Authorizer>, String> {
         let kubeconfig = Kubeconfig::read(&config.kubeconfig).map_err(|error| error.to_string())?;
-        let client = KubeClient::new(&kubeconfig, &self.route).map_err(|error| error.to_string())?;
+        let client = KubeClient::of_webhook(&kubeconfig, &self.route, config.options.timeout)
+            .map_err(|error| error.to_string())?;
         let webhook = AccessWebhook::new(client, config.options.clone(), self.webhooks.clone());
         if config.conditions.is_empty() {
             return Ok(Arc::new(webhook));

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use generic_server::User;
 use generic_server::authz::{Attributes, Authorizer, Decision, ResolvedRules};
+use generic_server::metrics::Collect;
 use machinery::go::Quoted;
 use machinery::selector::FieldSelector;
 
@@ -45,6 +46,12 @@ pub struct NodeAuthorizer {
 
 /// The text of a refusal.
 type Refusal = String;
+
+impl Collect for NodeAuthorizer {
+    fn collect(&self, out: &mut String) {
+        self.graph.collect(out);
+    }
+}
 
 impl NodeAuthorizer {
     /// An authorizer with an empty index, which [`follow`] fills. The rules of nodes are those of the features that are on.

@@ -39,6 +39,10 @@ impl<'t> Jws<'t> {
             Some(Value::String(text)) => Ok(text.clone()),
             Some(_) => Err(format!("{key} in the header is no string")),
         };
+        // What is signed is never a payload that is not encoded (RFC 7797).
+        if header.get("b64").is_some_and(|encoded| *encoded != Value::Bool(true)) {
+            return Err("b64 in the header is not true".into());
+        }
         Ok(Jws {
             signed,
             signature: decode(signature)?,

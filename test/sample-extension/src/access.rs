@@ -7,6 +7,7 @@ use generic_server::authn::anonymous::Anonymous;
 use generic_server::authn::bearer::Bearer;
 use generic_server::authn::request_header::RequestHeaderOptions;
 use generic_server::authn::token_cache::TokenCache;
+use generic_server::authn::token_metrics::TokenCacheMetrics;
 use generic_server::authn::union::Authentication;
 use generic_server::authn::x509::X509;
 use generic_server::authn::{Authenticator, TokenAuthenticator};
@@ -55,7 +56,8 @@ pub(crate) async fn build(
     let mut asked: Vec<Arc<dyn Authorizer>> = vec![Arc::new(Privileged::default())];
     if let Some(client) = client {
         let reviews: Arc<dyn TokenAuthenticator> = Arc::new(TokenReviews(client.clone()));
-        let cache = TokenCache::new(Lookups::new(reviews), Box::new(|| 0))
+        let counts = Arc::<TokenCacheMetrics>::default();
+        let cache = TokenCache::new(Lookups::new(reviews, counts.clone()), Box::new(|| 0), counts)
             .map_err(|_| StartError::Access("no randomness".into()))?;
         ways.push(Arc::new(Bearer(cache)));
         asked.push(Arc::new(AccessReviews::new(client)));

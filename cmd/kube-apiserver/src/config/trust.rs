@@ -95,7 +95,9 @@ fn jwt_source(flags: &AuthenticationFlags, found: &mut Findings) -> JwtSource {
         );
         return JwtSource::None;
     }
-    let algorithms = &flags.oidc_signing_algs;
+    // As in Go, a list without text is none.
+    let algorithms = flags.oidc_signing_algs.iter().filter(|name| !name.is_empty());
+    let algorithms: Vec<String> = algorithms.cloned().collect();
     JwtSource::Oidc(Box::new(OidcOptions {
         issuer_url,
         client_id,
@@ -107,7 +109,7 @@ fn jwt_source(flags: &AuthenticationFlags, found: &mut Findings) -> JwtSource {
         required_claims: flags.oidc_required_claim.clone(),
         signing_algs: match algorithms.is_empty() {
             true => vec!["RS256".into()],
-            false => algorithms.clone(),
+            false => algorithms,
         },
     }))
 }

@@ -69,6 +69,8 @@ impl Servers {
         let builtin = builtin(&stores, &access, nodes);
         let groups = kube_apiserver::groups(&builtin);
         let rbac = access.rbac();
+        let services = Services::new(stores.directory.clone(), stores.egress.clone());
+        stores.metrics.register(services.certificates().clone());
         let options = AdmissionOptions {
             plugins: &stores.config.plugins,
             configs: &stores.plugin_configs,
@@ -76,7 +78,7 @@ impl Servers {
             allow_privileged: stores.config.allow_privileged,
             rbac: rbac.as_ref(),
             break_glass: stores.config.webhook_break_glass,
-            egress: &stores.egress,
+            services: &services,
             metrics: &stores.metrics,
             costs: &stores.admission_costs,
         };
@@ -96,7 +98,7 @@ impl Servers {
             storage: stores.storage.clone(),
             prefix: stores.config.storage.prefix.clone(),
             directory: stores.directory.clone(),
-            services: Services::new(stores.directory.clone(), stores.egress.clone()),
+            services,
             env: env.clone(),
             limits: stores.config.custom_resource_limits,
         });

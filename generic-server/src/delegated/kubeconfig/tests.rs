@@ -6,15 +6,12 @@ fn the_current_context() {
         clusters: [{name: k, cluster: {server: 'https://h:1', certificate-authority-data: LS0tLS1CRUdJTiA=}}]\n\
         users: [{name: u, user: {token: t}}]\n";
     let config = Kubeconfig::parse(text).expect("it is complete");
+    let authorities = |pem: &str| ServerTrust::Authorities(pem.to_string());
     assert_eq!(
-        (&*config.server, &*config.ca, config.token.as_deref()),
-        ("https://h:1", "-----BEGIN ", Some("t"))
+        (&*config.server, config.trust, config.token.as_deref()),
+        ("https://h:1", authorities("-----BEGIN "), Some("t"))
     );
-    for missing in [
-        "server: 'https://h:1', ",
-        "certificate-authority-data: LS0tLS1CRUdJTiA=",
-        "current-context: c\n",
-    ] {
+    for missing in ["server: 'https://h:1', ", "current-context: c\n"] {
         assert!(
             Kubeconfig::parse(&text.replace(missing, "")).is_err(),
             "without {missing}"
@@ -22,8 +19,7 @@ fn the_current_context() {
     }
     // Verification and identity are never weaker than in the file.
     for (before, unsupported) in [
-        ("server:", "insecure-skip-tls-verify: true, server:"),
-        ("server:", "tls-server-name: h, server:"),
+        ("server:", "proxy-url: 'http://h', server:"),
         ("token: t", "token: t, as: admin"),
         ("token: t", "exec: {command: c}"),
     ] {
@@ -32,6 +28,14 @@ fn the_current_context() {
     }
     let harmless = text.replace("server:", "insecure-skip-tls-verify: false, server:");
     assert!(Kubeconfig::parse(&harmless).is_ok());
+    let text = text.replace(", certificate-authority-data: LS0tLS1CRUdJTiA=", "");
+    let system = Kubeconfig::parse(&text).expect("the system's authorities");
+    assert_eq!(system.trust, ServerTrust::System);
+    let anyone = text.replace("server:", "insecure-skip-tls-verify: true, tls-server-name: n, server:");
+    let anyone = Kubeconfig::parse(&anyone).expect("any server");
+    assert_eq!((anyone.trust, anyone.server_name.as_deref()), (ServerTrust::Anyone, Some("n")));
+    let basic = Kubeconfig::parse(&text.replace("token: t", "username: n, password: p")).expect("a password");
+    assert_eq!(basic.password, Some(("n".to_string(), "p".to_string())));
 }
 
 #[test]
@@ -81,6 +85,14 @@ fn what_is_wrong_is_told_in_upstreams_words() {
     check(
         &of(&trusted, "client-certificate-data: AAAA"),
         "invalid configuration: client-key-data or client-key must be specified for u to use the clientCert authentication method.",
+    );
+    check(
+        &of(&format!("{trusted}, insecure-skip-tls-verify: true"), ""),
+        "specifying a root certificates file with the insecure flag is not allowed",
+    );
+    check(
+        &of(&trusted, "token: t, username: n, password: p"),
+        "invalid configuration: more than one authentication method found for u; found [token basicAuth], only one is allowed",
     );
     check(
         "clusters: {a: b}",

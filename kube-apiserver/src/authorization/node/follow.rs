@@ -105,14 +105,17 @@ impl Graph {
     }
 
     fn forget(&self, kind: Kind, own: &Key) {
-        match kind {
-            Kind::Volume => self.unbind_volume(own),
-            kind => self.unbind(kind, own),
-        }
+        self.measured(kind, true, |graph| match kind {
+            Kind::Volume => graph.unbind_volume(own),
+            kind => graph.unbind(kind, own),
+        });
     }
 
     fn put(&self, kind: Kind, entry: &Entry) {
-        self.put_object(kind, own_key(entry), &entry.value());
+        let object = entry.value();
+        self.measured(kind, false, |graph| {
+            graph.put_object(kind, own_key(entry), &object);
+        });
     }
 
     pub(super) fn put_object(&self, kind: Kind, own: Key, object: &Value) {

@@ -5,7 +5,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Instant;
 
+use generic_server::metrics::{Collect, Histograms};
 use parking_lot::RwLock;
 
 /// A kind of object that nodes have to do with.
@@ -32,9 +34,47 @@ pub(super) fn key(namespace: &str, name: &str) -> Key {
     format!("{namespace}/{name}").into()
 }
 
+/// Upstream's names of the changes of an object of a kind, for the metric: that it is put, and that it is gone.
+const CHANGES: [(Kind, [&str; 2]); 5] = [
+    (Kind::Pod, ["AddPod", "DeletePod"]),
+    (Kind::Volume, ["AddPV", "DeletePV"]),
+    (
+        Kind::VolumeAttachment,
+        ["AddVolumeAttachment", "DeleteVolumeAttachment"],
+    ),
+    (Kind::ResourceSlice, ["AddResourceSlice", "DeleteResourceSlice"]),
+    (
+        Kind::PodCertificateRequest,
+        ["AddPodCertificateRequest", "DeletePodCertificateRequest"],
+    ),
+];
+/// Upstream's: powers of two from a tenth of a millisecond on.
+const BUCKETS: &[f64] = &[
+    0.0001, 0.0002, 0.0004, 0.0008, 0.0016, 0.0032, 0.0064, 0.0128, 0.0256, 0.0512, 0.1024, 0.2048,
+];
+
 /// The index. Readers never wait for more than one object's change.
-#[derive(Debug, Default)]
-pub(super) struct Graph(RwLock<Index>);
+#[derive(Debug)]
+pub(super) struct Graph {
+    index: RwLock<Index>,
+    durations: Histograms<1>,
+}
+
+impl Default for Graph {
+    fn default() -> Self {
+        let names = CHANGES.iter().flat_map(|(_, names)| names);
+        Graph {
+            index: RwLock::default(),
+            durations: Histograms::new(
+                "node_authorizer_graph_actions_duration_seconds",
+                "How long changes of the node authorizer's index took.",
+                ["operation"],
+                BUCKETS,
+                names.map(|name| [*name]),
+            ),
+        }
+    }
+}
 
 #[derive(Debug, Default)]
 struct Index {
@@ -63,7 +103,7 @@ impl Graph {
     pub(super) fn bind(&self, kind: Kind, own: Key, node: &str, mut references: Vec<(Kind, Key)>) {
         references.sort_unstable();
         references.dedup();
-        let mut index = self.0.write();
+        let mut index = self.index.write();
         index.unbind(kind, &own);
         let node: Arc<str> = node.into();
         for (kind, reference) in &references {
@@ -77,12 +117,12 @@ impl Graph {
 
     /// An object is gone, or is bound to no node.
     pub(super) fn unbind(&self, kind: Kind, own: &Key) {
-        self.0.write().unbind(kind, own);
+        self.index.write().unbind(kind, own);
     }
 
     /// A volume is bound to a claim, and kubelets use its secrets.
     pub(super) fn bind_volume(&self, own: Key, claim: Key, secrets: Vec<Key>) {
-        let mut index = self.0.write();
+        let mut index = self.index.write();
         index.remove_volume(&own);
         for secret in &secrets {
             let volumes = index.volumes_of_secret.entry(secret.clone()).or_default();
@@ -93,12 +133,22 @@ impl Graph {
 
     /// A volume is gone, or is bound to no claim.
     pub(super) fn unbind_volume(&self, own: &Key) {
-        self.0.write().remove_volume(own);
+        self.index.write().remove_volume(own);
+    }
+
+    /// Makes a change of an object count, and measures it.
+    pub(super) fn measured(&self, kind: Kind, is_gone: bool, change: impl FnOnce(&Self)) {
+        let began = Instant::now();
+        change(self);
+        if let Some((_, names)) = CHANGES.iter().find(|(known, _)| *known == kind) {
+            self.durations
+                .observe([names[usize::from(is_gone)]], began.elapsed());
+        }
     }
 
     /// The objects of a kind that are bound.
     pub(super) fn keys(&self, kind: Kind) -> Vec<Key> {
-        let index = self.0.read();
+        let index = self.index.read();
         match kind {
             Kind::Volume => index.volumes.keys().cloned().collect(),
             kind => index
@@ -114,7 +164,7 @@ impl Graph {
     /// Whether a node has to do with an object.
     pub(super) fn is_related(&self, node: &str, kind: Kind, namespace: &str, name: &str) -> bool {
         let own = key(namespace, name);
-        let index = self.0.read();
+        let index = self.index.read();
         match kind {
             Kind::Pod | Kind::ResourceSlice | Kind::VolumeAttachment | Kind::PodCertificateRequest => index
                 .bound
@@ -138,11 +188,17 @@ impl Graph {
 
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        let index = self.0.read();
+        let index = self.index.read();
         index.bound.values().all(HashMap::is_empty)
             && index.referenced.values().all(HashMap::is_empty)
             && index.volumes.is_empty()
             && index.volumes_of_secret.is_empty()
+    }
+}
+
+impl Collect for Graph {
+    fn collect(&self, out: &mut String) {
+        self.durations.write(out);
     }
 }
 

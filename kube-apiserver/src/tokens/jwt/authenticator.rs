@@ -94,8 +94,8 @@ impl JwtAuthenticator {
             tasks: tasks.clone(),
         });
         Ok(JwtAuthenticator {
-            unknown_keys: Lookups::new(tokens.clone()),
-            distributed_claims: Lookups::new(tokens.clone()),
+            unknown_keys: Lookups::new(tokens.clone(), Arc::default()),
+            distributed_claims: Lookups::new(tokens.clone(), Arc::default()),
             tokens,
         })
     }
@@ -227,8 +227,8 @@ mod tests {
             tasks: Tasks::new(),
         });
         JwtAuthenticator {
-            unknown_keys: Lookups::new(tokens.clone()),
-            distributed_claims: Lookups::new(tokens.clone()),
+            unknown_keys: Lookups::new(tokens.clone(), Arc::default()),
+            distributed_claims: Lookups::new(tokens.clone(), Arc::default()),
             tokens,
         }
     }
