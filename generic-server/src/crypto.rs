@@ -13,7 +13,7 @@ use ring::digest;
 use rustls::SignatureScheme;
 use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms};
 
-pub(crate) use self::version1::Version1;
+pub(crate) use self::version1::{Version1, is_issued_by_one};
 
 /// The provider of every TLS connection.
 pub fn provider() -> CryptoProvider {

@@ -6,6 +6,7 @@
 
 mod access_review;
 mod access_webhook;
+mod answer;
 mod authn;
 mod authz;
 mod client;
@@ -18,6 +19,7 @@ mod webhook;
 
 pub use access_review::{AccessReviewVersion, spec as access_review_spec};
 pub use access_webhook::{AccessWebhook, AccessWebhookMetrics, AccessWebhookOptions};
+pub use answer::is_of_kind;
 pub use authn::{FrontProxy, TokenReviews, Trust, front_proxy};
 pub use authz::AccessReviews;
 pub use client::{ClientError, KubeClient};

@@ -50,6 +50,7 @@ pub mod streaming;
 pub mod version;
 pub mod webhook;
 pub mod write;
+mod zero_values;
 
 pub use machinery::ApiError;
 pub use request::{Authorized, Body, Request, RequestContext, RequestInfo, Response, User};

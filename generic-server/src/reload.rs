@@ -1,17 +1,19 @@
 //! Files that are read again while the server runs: certificates, authorities, keys, the encryption configuration. Each is looked
-//! at about once a minute and taken over when its content has changed and holds; else the one before stays.
+//! at when it was written to, and once a minute in any case, and taken over when its content has changed and holds; else the one before stays.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
 use ring::digest;
 
 use crate::encryption::Encryption;
 
-/// How often files are looked at, as upstream.
+/// How often the content of files is looked at, as upstream.
 const LOOK_INTERVAL: Duration = Duration::from_secs(60);
+/// How often it is asked whether files were written to. Upstream has the system tell it.
+const STAT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Takes over what files say, or says why it cannot.
 type Apply = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
@@ -30,6 +32,9 @@ struct Watched {
 pub trait Follow: Send + Sync {
     /// What the log calls the file.
     fn name(&self) -> &'static str;
+
+    /// The file, or a directory of files.
+    fn path(&self) -> &Path;
 
     /// Looks at the file once. True when it had changed and counts from now on; faults go to the log, and the previous content stays.
     async fn look(&self) -> bool;
@@ -132,10 +137,29 @@ impl Reload {
         if self.watched.is_empty() && self.encryption.is_none() && self.followed.is_empty() {
             return;
         }
+        let (mut seen, mut looked) = (self.stamps(), Instant::now());
         loop {
-            tokio::time::sleep(LOOK_INTERVAL).await;
-            self.look().await;
+            tokio::time::sleep(STAT_INTERVAL).await;
+            let now = self.stamps();
+            if now != seen || looked.elapsed() >= LOOK_INTERVAL {
+                (seen, looked) = (now, Instant::now());
+                self.look().await;
+            }
         }
+    }
+
+    /// What changes when one of the files is written to or replaced.
+    fn stamps(&self) -> Vec<Option<(SystemTime, u64)>> {
+        let watched = self.watched.iter().flat_map(|one| &one.files);
+        let followed = self.followed.iter().map(|file| file.path());
+        watched
+            .map(PathBuf::as_path)
+            .chain(followed)
+            .map(|path| {
+                let metadata = std::fs::metadata(path).ok()?;
+                Some((metadata.modified().ok()?, metadata.len()))
+            })
+            .collect()
     }
 }
 

@@ -125,12 +125,78 @@ fn columns() -> usize {
     if columns == 0 { COLUMNS } else { columns }
 }
 
+/// Flags that upstream takes as not set when their value is empty, as templates of manifests write them.
+const EMPTY_IS_UNSET: [&str; 44] = [
+    "admission-control-config-file",
+    "audit-log-format",
+    "audit-log-mode",
+    "audit-log-path",
+    "audit-log-version",
+    "audit-policy-file",
+    "audit-webhook-config-file",
+    "audit-webhook-mode",
+    "audit-webhook-version",
+    "authentication-config",
+    "authentication-token-webhook-config-file",
+    "authentication-token-webhook-version",
+    "authorization-config",
+    "authorization-mode",
+    "authorization-policy-file",
+    "authorization-webhook-config-file",
+    "authorization-webhook-version",
+    "cert-dir",
+    "client-ca-file",
+    "cors-allowed-origins",
+    "egress-selector-config-file",
+    "emulated-version",
+    "encryption-provider-config",
+    "endpoint-reconciler-type",
+    "etcd-cafile",
+    "etcd-certfile",
+    "etcd-keyfile",
+    "kubelet-certificate-authority",
+    "kubelet-client-certificate",
+    "kubelet-client-key",
+    "min-compatibility-version",
+    "proxy-client-cert-file",
+    "proxy-client-key-file",
+    "requestheader-allowed-names",
+    "requestheader-client-ca-file",
+    "requestheader-extra-headers-prefix",
+    "requestheader-group-headers",
+    "requestheader-uid-headers",
+    "requestheader-username-headers",
+    "service-account-jwks-uri",
+    "storage-backend",
+    "storage-media-type",
+    "strict-transport-security-directives",
+    "token-auth-file",
+];
+
+/// The command line without the flags whose empty value says that they are not set, nor what was said of them before.
+fn without_empty(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let mut kept: Vec<OsString> = Vec::new();
+    for argument in arguments {
+        let emptied = argument.to_str().and_then(|text| {
+            let name = text.strip_prefix("--")?.strip_suffix('=')?;
+            EMPTY_IS_UNSET.contains(&name).then(|| text.to_owned())
+        });
+        match emptied {
+            Some(flag) => {
+                kept.retain(|before| before.to_str().is_none_or(|before| !before.starts_with(&flag)))
+            }
+            None => kept.push(argument),
+        }
+    }
+    kept
+}
+
 /// Takes a command line apart.
 ///
 /// # Errors
 /// When it is wrong, or asks for help: clap's error prints that and has the exit code.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation, clap::Error> {
-    let matches = command().try_get_matches_from(arguments)?;
+    let matches = command().try_get_matches_from(without_empty(arguments))?;
     if let Some((name, given)) = matches.subcommand() {
         return Ok(match name {
             "backup" => Invocation::Backup(BackupCommand::from_arg_matches(given)?),
@@ -184,6 +250,20 @@ mod reference;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn empty_values_are_as_no_flags() {
+        let defaults = parsed(&[]).expect("the defaults");
+        for name in EMPTY_IS_UNSET {
+            let (set, empty) = (format!("--{name}=x"), format!("--{name}="));
+            for line in [vec![&*empty], vec![&*set, &*empty]] {
+                let emptied = parsed(&line).expect(name);
+                assert_eq!(format!("{emptied:?}"), format!("{defaults:?}"), "{line:?}");
+            }
+        }
+        // Others are refused as before.
+        assert!(parsed(&["--bind-address="]).is_err());
+    }
 
     fn parsed(line: &[&str]) -> Result<Invocation, String> {
         let line = ["kube-apiserver"].iter().chain(line).map(OsString::from);

@@ -261,8 +261,20 @@ pub struct X509 {
 
 /// Upstream's, from half an hour to a year.
 const REMAINING: &[f64] = &[
-    0.0, 1_800.0, 3_600.0, 7_200.0, 21_600.0, 43_200.0, 86_400.0, 172_800.0, 345_600.0, 604_800.0, 2_592_000.0,
-    7_776_000.0, 15_552_000.0, 31_104_000.0,
+    0.0,
+    1_800.0,
+    3_600.0,
+    7_200.0,
+    21_600.0,
+    43_200.0,
+    86_400.0,
+    172_800.0,
+    345_600.0,
+    604_800.0,
+    2_592_000.0,
+    7_776_000.0,
+    15_552_000.0,
+    31_104_000.0,
 ];
 
 impl X509 {
@@ -278,7 +290,8 @@ impl X509 {
 impl Collect for X509 {
     fn collect(&self, out: &mut String) {
         let name = "apiserver_client_certificate_expiration_seconds";
-        let help = "Distribution of the remaining lifetime on the certificate used to authenticate a request.";
+        let help =
+            "Distribution of the remaining lifetime on the certificate used to authenticate a request.";
         family(out, name, "histogram", help);
         self.remaining.write(out, name, &[]);
     }

@@ -112,10 +112,10 @@ pub fn fault_of(error: &(dyn Error + 'static)) -> String {
                 return "net/http: HTTP/1.x transport connection broken: malformed HTTP response".into();
             }
         }
-        if let Some(error) = error.downcast_ref::<io::Error>()
-            && error.kind() == io::ErrorKind::ConnectionReset
-        {
-            return "read: connection reset by peer".into();
+        match error.downcast_ref::<io::Error>().map(io::Error::kind) {
+            Some(io::ErrorKind::ConnectionReset) => return "read: connection reset by peer".into(),
+            Some(io::ErrorKind::UnexpectedEof) => return "unexpected EOF".into(),
+            _ => {}
         }
         last = error.to_string();
         at = error.source();

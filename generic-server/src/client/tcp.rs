@@ -133,6 +133,9 @@ pub(super) fn tls_fault(error: &io::Error, name: &ServerName<'_>) -> String {
         }
         Some(other) => return format!("tls: {other}"),
         None if error.kind() == io::ErrorKind::UnexpectedEof => return "EOF".into(),
+        None if error.kind() == io::ErrorKind::ConnectionReset => {
+            return "read: connection reset by peer".into();
+        }
         None => return error.to_string(),
     };
     format!("tls: failed to verify certificate: x509: {text}")

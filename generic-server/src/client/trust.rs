@@ -19,6 +19,7 @@ use rustls::{
 use x509_parser::prelude::{ASN1Time, FromDer, X509Certificate};
 
 use super::deprecated::{self, DeprecatedCertificates};
+use crate::crypto::is_issued_by_one;
 
 /// Where operating systems keep their authorities.
 const SYSTEM_BUNDLES: &[&str] = &[
@@ -186,6 +187,16 @@ fn verify_pinned(
     Ok(ServerCertVerified::assertion())
 }
 
+/// The one refusal of webpki that Go does not share.
+fn is_authority_that_serves(error: &rustls::Error) -> bool {
+    match error {
+        rustls::Error::InvalidCertificate(CertificateError::Other(other)) => {
+            other.0.to_string() == "CaUsedAsEndEntity"
+        }
+        _ => false,
+    }
+}
+
 impl ServerCertVerifier for Verifier {
     fn verify_server_cert(
         &self,
@@ -202,8 +213,19 @@ impl ServerCertVerifier for Verifier {
             Trusted::Authorities { pinned, .. } if pinned.contains(end_entity) => {
                 verify_pinned(end_entity, server_name, now)
             }
-            Trusted::Authorities { known, .. } => {
-                known.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+            Trusted::Authorities { known, pinned } => {
+                let verified =
+                    known.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
+                match verified {
+                    // Go takes a server whose certificate is itself an authority's, as `openssl req -x509 -CA` makes them.
+                    Err(error)
+                        if is_authority_that_serves(&error)
+                            && is_issued_by_one(end_entity, pinned, &self.algorithms) =>
+                    {
+                        verify_pinned(end_entity, server_name, now)
+                    }
+                    verified => verified,
+                }
             }
         };
         verified.map_err(|error| {
@@ -324,6 +346,25 @@ mod tests {
         client.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         let client = leaf(client);
         assert!(verdict(&[&client], &client).is_err());
+        // The certificate of an authority may be a server's, and is verified as any other.
+        let below = |host: &str| {
+            let mut params = params("below", host);
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            params
+        };
+        let serving = leaf(below("localhost"));
+        assert_eq!(verdict(&[&authority_der], &serving), Ok(()));
+        assert!(verdict(&[&same], &serving).is_err());
+        let elsewhere = leaf(below("elsewhere"));
+        assert!(verdict(&[&authority_der], &elsewhere).is_err());
+        let mut old = below("localhost");
+        old.not_after = rcgen::date_time_ymd(2025, 1, 1);
+        assert!(verdict(&[&authority_der], &leaf(old)).is_err());
+        let stranger = KeyPair::generate().unwrap();
+        let stranger = Issuer::new(params("operator", "authority"), stranger);
+        let key = KeyPair::generate().unwrap();
+        let forged = below("localhost").signed_by(&key, &stranger).unwrap();
+        assert!(verdict(&[&authority_der], &forged.der().clone()).is_err());
         // A name that is the common name alone counts no more, and Go says so.
         let mut legacy = params("localhost", "localhost");
         legacy.subject_alt_names.clear();

@@ -20,11 +20,15 @@ pub(crate) struct Version1<'c> {
 impl<'c> Version1<'c> {
     /// `None` for certificates of other versions, and for what is no certificate.
     pub(crate) fn read(der: &'c CertificateDer<'_>) -> Option<Version1<'c>> {
+        Self::of_any_version(der).filter(|read| read.certificate.version() == X509Version::V1)
+    }
+
+    fn of_any_version(der: &'c CertificateDer<'_>) -> Option<Version1<'c>> {
         let (_, certificate) = X509Certificate::from_der(der).ok()?;
         let (_, whole) = Any::from_der(der).ok()?;
         let (behind, _signed) = Any::from_der(whole.data).ok()?;
         let (_, algorithm) = Any::from_der(behind).ok()?;
-        (certificate.version() == X509Version::V1).then_some(Version1 {
+        Some(Version1 {
             certificate,
             algorithm: algorithm.data,
         })
@@ -43,18 +47,25 @@ impl<'c> Version1<'c> {
         if !self.certificate.validity().is_valid_at(now) {
             return Err("certificate has expired or is not yet valid");
         }
-        let parsed = authorities
-            .iter()
-            .filter_map(|der| X509Certificate::from_der(der).ok());
-        let is_signed = parsed
-            .map(|(_, authority)| authority)
-            .filter(|authority| authority.subject().as_raw() == self.certificate.issuer().as_raw())
-            .any(|authority| self.is_signed_by(&authority, known));
-        if is_signed {
+        if self.is_issued_by_one(authorities, known) {
             Ok(())
         } else {
             Err("certificate signed by unknown authority")
         }
+    }
+
+    fn is_issued_by_one(
+        &self,
+        authorities: &[CertificateDer<'_>],
+        known: &WebPkiSupportedAlgorithms,
+    ) -> bool {
+        let parsed = authorities
+            .iter()
+            .filter_map(|der| X509Certificate::from_der(der).ok());
+        parsed
+            .map(|(_, authority)| authority)
+            .filter(|authority| authority.subject().as_raw() == self.certificate.issuer().as_raw())
+            .any(|authority| self.is_signed_by(&authority, known))
     }
 
     fn is_signed_by(&self, authority: &X509Certificate<'_>, known: &WebPkiSupportedAlgorithms) -> bool {
@@ -120,6 +131,15 @@ impl<'c> Version1<'c> {
         let key = SubjectPublicKeyInfoDer::from(self.certificate.public_key().raw);
         rustls::crypto::verify_tls13_signature_with_raw_key(message, &key, signature, known).map(drop)
     }
+}
+
+/// Whether one of these authorities has issued a certificate, whatever its version, with none between them. Its time and its use are not looked at.
+pub(crate) fn is_issued_by_one(
+    certificate: &CertificateDer<'_>,
+    authorities: &[CertificateDer<'_>],
+    known: &WebPkiSupportedAlgorithms,
+) -> bool {
+    Version1::of_any_version(certificate).is_some_and(|read| read.is_issued_by_one(authorities, known))
 }
 
 /// The content of the AlgorithmIdentifier of a SubjectPublicKeyInfo.

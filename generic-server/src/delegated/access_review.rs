@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use ring::digest::{SHA256, digest};
 use serde_json::{Map, Value, json};
 
-use super::token_review::is_of_kind;
+use super::answer::is_of_kind;
 use crate::authz::{Attributes, Decision, Failure};
 
 /// The version of the SubjectAccessReviews that are sent and expected.
@@ -42,7 +42,7 @@ impl AccessReviewVersion {
         }
         json!({
             "apiVersion": self.api_version(), "kind": "SubjectAccessReview",
-            "metadata": {"creationTimestamp": null},
+            "metadata": {},
             "spec": spec,
             "status": {"allowed": false},
         })

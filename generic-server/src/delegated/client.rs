@@ -11,8 +11,8 @@ use machinery::field::clip_text;
 use machinery::limits;
 use machinery::time::GoDuration;
 use rustls::ClientConfig;
-use rustls::pki_types::{PrivateKeyDer, ServerName};
 use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{PrivateKeyDer, ServerName};
 use serde_json::Value;
 
 use super::kubeconfig::{Kubeconfig, ServerTrust};

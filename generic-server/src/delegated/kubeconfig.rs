@@ -9,13 +9,7 @@ use serde_json::Value;
 
 /// Fields that change the server or the user of a request, and that this client does not support.
 const UNSUPPORTED_OF_CLUSTERS: [&str; 1] = ["proxy-url"];
-const UNSUPPORTED_OF_USERS: [&str; 5] = [
-    "exec",
-    "auth-provider",
-    "as",
-    "as-groups",
-    "as-user-extra",
-];
+const UNSUPPORTED_OF_USERS: [&str; 5] = ["exec", "auth-provider", "as", "as-groups", "as-user-extra"];
 
 /// A kubeconfig's current context. PEM texts are decoded, files are read.
 #[derive(Clone)]
@@ -201,7 +195,8 @@ impl Kubeconfig {
             certificate,
             token,
             token_file: token_file.map(PathBuf::from),
-            password: string(user, "username").map(|name| (name, string(user, "password").unwrap_or_default())),
+            password: string(user, "username")
+                .map(|name| (name, string(user, "password").unwrap_or_default())),
         })
     }
 }

@@ -3,10 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::request::User;
+use crate::zero_values::{filled, or_default, texts};
 
 /// The status of a TokenReview. As in Go, null is the empty value of each type.
 #[derive(Debug, Default, Deserialize)]
@@ -16,7 +17,7 @@ pub(super) struct ReviewStatus {
     pub(super) authenticated: bool,
     #[serde(deserialize_with = "or_default")]
     pub(super) user: ReviewUser,
-    #[serde(deserialize_with = "list")]
+    #[serde(deserialize_with = "texts")]
     pub(super) audiences: Vec<String>,
     #[serde(deserialize_with = "or_default")]
     pub(super) error: String,
@@ -30,22 +31,10 @@ pub(super) struct ReviewUser {
     username: String,
     #[serde(deserialize_with = "or_default")]
     uid: String,
-    #[serde(deserialize_with = "list")]
+    #[serde(deserialize_with = "texts")]
     groups: Vec<String>,
     #[serde(deserialize_with = "or_default")]
     extra: BTreeMap<String, Option<Vec<Option<String>>>>,
-}
-
-fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(from: D) -> Result<T, D::Error> {
-    Option::<T>::deserialize(from).map(Option::unwrap_or_default)
-}
-
-fn list<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
-    or_default(from).map(texts)
-}
-
-fn texts(list: Vec<Option<String>>) -> Vec<String> {
-    list.into_iter().map(Option::unwrap_or_default).collect()
 }
 
 impl ReviewStatus {
@@ -67,33 +56,11 @@ impl From<ReviewUser> for User {
             uid: user.uid,
             groups: user.groups,
             extra: extra
-                .map(|(key, values)| (key, texts(values.unwrap_or_default())))
+                .map(|(key, values)| (key, filled(values.unwrap_or_default())))
                 .collect(),
             notes: None,
         }
     }
-}
-
-/// Whether an answer may be this kind: as in upstream's decoder, what it does not say of its kind is taken as asked for.
-///
-/// # Errors
-/// It says that it is another kind, or is no object.
-pub(super) fn is_of_kind(answer: &Value, version: &str, kind: &str) -> Result<(), String> {
-    let says = |key: &str, expected: &str| match answer.get(key) {
-        None | Some(Value::Null) => true,
-        Some(said) => said.as_str().is_some_and(|said| said.is_empty() || said == expected),
-    };
-    if answer.is_object() && says("apiVersion", version) && says("kind", kind) {
-        return Ok(());
-    }
-    let said = |key: &str| {
-        let text = answer.get(key).and_then(Value::as_str).unwrap_or_default();
-        machinery::go::quote(text)
-    };
-    let (said_version, said_kind) = (said("apiVersion"), said("kind"));
-    Err(format!(
-        "the webhook answered {said_version} {said_kind} rather than a {kind} of {version}"
-    ))
 }
 
 #[cfg(test)]
@@ -105,11 +72,17 @@ mod tests {
     #[test]
     fn a_status_is_read_whole_or_not_at_all() {
         let user = |user: Value| ReviewStatus::of(&json!({"status": {"authenticated": true, "user": user}}));
-        let read = user(json!({"username": "u", "uid": null, "groups": ["g", null], "extra": {"k": ["v"], "n": null}}));
+        let read = user(
+            json!({"username": "u", "uid": null, "groups": ["g", null], "extra": {"k": ["v"], "n": null}}),
+        );
         let expected = User {
             name: "u".into(),
             groups: vec!["g".into(), String::new()],
-            extra: [("k".to_string(), vec!["v".to_string()]), ("n".to_string(), Vec::new())].into(),
+            extra: [
+                ("k".to_string(), vec!["v".to_string()]),
+                ("n".to_string(), Vec::new()),
+            ]
+            .into(),
             ..User::default()
         };
         assert_eq!(User::from(read.expect("a user").user), expected);
@@ -127,7 +100,12 @@ mod tests {
         ] {
             assert!(user(bad.clone()).is_err(), "{bad}");
         }
-        for bad in [json!({"authenticated": "true"}), json!({"audiences": "a"}), json!({"error": 1}), json!(1)] {
+        for bad in [
+            json!({"authenticated": "true"}),
+            json!({"audiences": "a"}),
+            json!({"error": 1}),
+            json!(1),
+        ] {
             assert!(ReviewStatus::of(&json!({"status": bad})).is_err(), "{bad}");
         }
         assert!(!ReviewStatus::of(&json!({})).expect("nothing").authenticated);

@@ -5,9 +5,10 @@
 
 use serde_json::{Value, json};
 
+use super::answer::is_of_kind;
 use super::client::KubeClient;
 use super::retry::{self, Pauses};
-use super::token_review::{ReviewStatus, is_of_kind};
+use super::token_review::ReviewStatus;
 use crate::authn::{TokenAuthenticator, TokenVerdict, server_audiences};
 
 /// The form of the TokenReviews that the webhook takes and gives.
@@ -60,7 +61,7 @@ impl TokenAuthenticator for TokenWebhook {
         };
         let review = json!({
             "apiVersion": self.version.api_version(), "kind": "TokenReview",
-            "metadata": {"creationTimestamp": null},
+            "metadata": {},
             "spec": {"token": token, "audiences": wanted},
             "status": {"user": {}},
         });
@@ -79,7 +80,8 @@ impl TokenAuthenticator for TokenWebhook {
 
 /// The verdict of a TokenReview's status, on a token asked about for these audiences.
 fn verdict(version: ReviewVersion, own: &[String], wanted: &[String], answer: &Value) -> TokenVerdict {
-    let status = is_of_kind(answer, version.api_version(), "TokenReview").and_then(|()| ReviewStatus::of(answer));
+    let status =
+        is_of_kind(answer, version.api_version(), "TokenReview").and_then(|()| ReviewStatus::of(answer));
     let status = match status {
         Ok(status) => status,
         Err(why) => return TokenVerdict::Failed(why.into()),
@@ -156,7 +158,12 @@ mod tests {
             r#"the webhook answered "v1" "Status" rather than a TokenReview of authentication.k8s.io/v1"#;
         check(&["a"], &json!({"apiVersion": "v1", "kind": "Status"}), Err(other));
         let nothing = r#"the webhook answered "" "" rather than a TokenReview of authentication.k8s.io/v1"#;
-        for answer in [Value::Null, json!([]), json!("x"), json!({"apiVersion": 1, "kind": true})] {
+        for answer in [
+            Value::Null,
+            json!([]),
+            json!("x"),
+            json!({"apiVersion": 1, "kind": true}),
+        ] {
             check(&["a"], &answer, Err(nothing));
         }
         // As upstream takes it.

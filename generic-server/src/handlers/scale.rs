@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 
 use http::StatusCode;
 use machinery::schema::KindSchema;
+use machinery::selector::label::LabelSelector;
 use machinery::{ApiError, FieldError, FieldPath, GroupKind, meta};
 use serde_json::{Map, Value, json};
 
@@ -43,10 +44,15 @@ fn of(resource: &ServedResource, object: &Value, paths: &ScalePaths) -> Result<V
     let selector = paths.selector.as_ref().and_then(|path| at(object, path));
     let selector = match selector {
         Some(Value::String(text)) => text.clone(),
-        Some(Value::Object(_)) => selector
-            .and_then(|s| machinery::selector::label::LabelSelector::from_value(s).ok())
-            .map(|s| s.to_string())
-            .unwrap_or_default(),
+        Some(Value::Object(labels)) => {
+            // Of a ReplicationController it is the labels themselves.
+            let is_labels = labels.values().all(Value::is_string);
+            let selector = match is_labels && !labels.is_empty() {
+                true => LabelSelector::from_value(&json!({"matchLabels": labels})),
+                false => LabelSelector::from_value(&Value::Object(labels.clone())),
+            };
+            selector.map(|selector| selector.to_string()).unwrap_or_default()
+        }
         _ => String::new(),
     };
     if !selector.is_empty() {

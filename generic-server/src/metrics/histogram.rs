@@ -115,7 +115,8 @@ mod tests {
         assert_eq!(out, expected);
         let mut out = String::new();
         histogram.write_with(&mut out, "x", &[], (2, Duration::from_secs(1)));
-        let expected = "x_bucket{le=\"0.1\"} 2\nx_bucket{le=\"1\"} 5\nx_bucket{le=\"+Inf\"} 6\nx_sum 5.601\nx_count 6\n";
+        let expected =
+            "x_bucket{le=\"0.1\"} 2\nx_bucket{le=\"1\"} 5\nx_bucket{le=\"+Inf\"} 6\nx_sum 5.601\nx_count 6\n";
         assert_eq!(out, expected);
     }
 }

@@ -17,6 +17,8 @@ pub struct Services {
     directory: Arc<Directory>,
     egress: EgressSelector,
     certificates: Arc<DeprecatedCertificates>,
+    /// A service without ready endpoints is not reached, whatever its cluster address.
+    endpoints_only: bool,
 }
 
 impl Services {
@@ -26,6 +28,15 @@ impl Services {
             directory,
             egress,
             certificates: DeprecatedCertificates::new("webhooks"),
+            endpoints_only: false,
+        }
+    }
+
+    /// Whether services are reached at their endpoints alone (`--enable-aggregator-routing`).
+    pub fn endpoints_only(self, endpoints_only: bool) -> Self {
+        Services {
+            endpoints_only,
+            ..self
         }
     }
 
@@ -89,8 +100,8 @@ impl Services {
         }
         let cluster = spec_text("clusterIP");
         match cluster.parse::<IpAddr>() {
-            Ok(ip) => Ok((ip.to_string(), port)),
-            Err(_) => Err(format!("no endpoints available for service \"{name}\"")),
+            Ok(ip) if !self.endpoints_only => Ok((ip.to_string(), port)),
+            _ => Err(format!("no endpoints available for service \"{name}\"")),
         }
     }
 }

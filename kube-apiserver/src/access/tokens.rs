@@ -19,6 +19,7 @@ use generic_server::pki::Pki;
 use generic_server::reload::Reload;
 use generic_server::spawn::Tasks;
 use machinery::GroupResource;
+use machinery::limits;
 use machinery::time::Timestamp;
 use serde_json::Value;
 
@@ -218,7 +219,8 @@ fn token_webhook(
         AccessError::Option(format!("--authentication-token-webhook-config-file: {error}"))
     };
     let config = Kubeconfig::read(&options.config_file).map_err(|error| wrong(&error))?;
-    let client = KubeClient::of_webhook(&config, route, limits::TOKEN_LOOKUP_TIME).map_err(|error| wrong(&error))?;
+    let client =
+        KubeClient::of_webhook(&config, route, limits::TOKEN_LOOKUP_TIME).map_err(|error| wrong(&error))?;
     let webhook = TokenWebhook::new(client, options.version, audiences.to_vec());
     Ok(Lookups::new(Arc::new(webhook), caches))
 }

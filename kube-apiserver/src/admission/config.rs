@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use generic_server::reload::Reload;
 use generic_server::webhook::WebhookUsers;
-use machinery::{FieldError, FieldPath, go, meta};
+use machinery::{FieldError, FieldPath, go};
 use serde::Deserialize;
 use serde_json::Value;
 

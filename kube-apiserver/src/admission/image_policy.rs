@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use generic_server::ApiError;
 use generic_server::admission::{AdmissionPlugin, Attributes, Operation};
 use generic_server::client::egress::Route;
-use generic_server::delegated::{KubeClient, Kubeconfig, review};
+use generic_server::delegated::{KubeClient, Kubeconfig, is_of_kind, review};
 use machinery::time::GoDuration;
 use machinery::{GroupVersionResource, limits, meta};
 use parking_lot::Mutex;
@@ -115,12 +115,7 @@ struct Verdict {
 
 impl Verdict {
     fn of(answer: &Value) -> Result<Self, String> {
-        let (version, kind) = (meta::api_version(answer), meta::kind(answer));
-        if version != API_VERSION || kind != KIND {
-            return Err(format!(
-                "the webhook answered {version}, Kind={kind} rather than {API_VERSION}, Kind={KIND}"
-            ));
-        }
+        is_of_kind(answer, API_VERSION, KIND)?;
         let status = answer.dig("status");
         match status.is_null() {
             true => Ok(Verdict::default()),

@@ -8,7 +8,7 @@ mod files;
 mod kinds;
 mod metrics;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use generic_server::reload::Follow;
@@ -111,6 +111,10 @@ impl Manifests {
 impl Follow for Manifests {
     fn name(&self) -> &'static str {
         "manifests of admission"
+    }
+
+    fn path(&self) -> &Path {
+        &self.directory
     }
 
     async fn look(&self) -> bool {

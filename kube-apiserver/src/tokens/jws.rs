@@ -13,8 +13,6 @@ pub(super) struct Jws<'t> {
     pub(super) algorithm: String,
     /// The id of the key; empty when none is named.
     pub(super) key_id: String,
-    /// The header names extensions that have to be understood.
-    pub(super) critical: bool,
 }
 
 impl<'t> Jws<'t> {
@@ -39,8 +37,15 @@ impl<'t> Jws<'t> {
             Some(Value::String(text)) => Ok(text.clone()),
             Some(_) => Err(format!("{key} in the header is no string")),
         };
+        // No extension is understood, so that one that has to be makes a token invalid.
+        if header.contains_key("crit") {
+            return Err("an extension in the header is not supported".into());
+        }
         // What is signed is never a payload that is not encoded (RFC 7797).
-        if header.get("b64").is_some_and(|encoded| *encoded != Value::Bool(true)) {
+        if header
+            .get("b64")
+            .is_some_and(|encoded| *encoded != Value::Bool(true))
+        {
             return Err("b64 in the header is not true".into());
         }
         Ok(Jws {
@@ -48,7 +53,6 @@ impl<'t> Jws<'t> {
             signature: decode(signature)?,
             algorithm: text("alg")?,
             key_id: text("kid")?,
-            critical: header.contains_key("crit"),
         })
     }
 
@@ -100,10 +104,7 @@ mod tests {
     fn tokens_are_taken_apart() {
         let token = token(r#"{"alg":"ES256","kid":"k","typ":"JWT"}"#, r#"{"iss":"i"}"#);
         let jws = Jws::parse(&token).expect("a token");
-        assert_eq!(
-            (&*jws.algorithm, &*jws.key_id, jws.critical),
-            ("ES256", "k", false)
-        );
+        assert_eq!((&*jws.algorithm, &*jws.key_id), ("ES256", "k"));
         assert_eq!(jws.signature, b"sig");
         assert_eq!(format!("{}.c2ln", jws.signed), token);
         assert_eq!(jws.claims().expect("claims")["iss"], "i");
@@ -129,6 +130,16 @@ mod tests {
                 Err(why) => why,
             };
             assert_eq!(why, expected, "{token}");
+        }
+        for header in [r#"{"alg":"RS256","b64":false}"#, r#"{"alg":"RS256","b64":null}"#] {
+            check(&token(header, "{}"), "b64 in the header is not true");
+        }
+        for critical in [r#"["b64"]"#, "[]", "null"] {
+            let header = format!(r#"{{"alg":"RS256","crit":{critical}}}"#);
+            check(
+                &token(&header, "{}"),
+                "an extension in the header is not supported",
+            );
         }
         check("", "three parts are expected");
         check("a.b", "three parts are expected");

@@ -17,7 +17,7 @@ pub(super) async fn fetch(kubeconfig: &Path, file: &mut BufWriter<File>) -> Resu
     let mut answer = client.download(PATH).await.map_err(|error| match error {
         ClientError::Status(status, _) => format!("the server answered {status} to GET {PATH}"),
         ClientError::Unreachable(why) => format!("cannot reach {}: {}", config.server, fault_of(&*why)),
-        ClientError::TimedOut => format!("{} does not answer", config.server),
+        ClientError::TimedOut(_) => format!("{} does not answer", config.server),
         ClientError::Credentials(why) => why,
     })?;
     let damaged = answer

@@ -69,7 +69,8 @@ impl Servers {
         let builtin = builtin(&stores, &access, nodes);
         let groups = kube_apiserver::groups(&builtin);
         let rbac = access.rbac();
-        let services = Services::new(stores.directory.clone(), stores.egress.clone());
+        let services = Services::new(stores.directory.clone(), stores.egress.clone())
+            .endpoints_only(stores.config.enable_aggregator_routing);
         stores.metrics.register(services.certificates().clone());
         let options = AdmissionOptions {
             plugins: &stores.config.plugins,

@@ -31,9 +31,15 @@ fn the_current_context() {
     let text = text.replace(", certificate-authority-data: LS0tLS1CRUdJTiA=", "");
     let system = Kubeconfig::parse(&text).expect("the system's authorities");
     assert_eq!(system.trust, ServerTrust::System);
-    let anyone = text.replace("server:", "insecure-skip-tls-verify: true, tls-server-name: n, server:");
+    let anyone = text.replace(
+        "server:",
+        "insecure-skip-tls-verify: true, tls-server-name: n, server:",
+    );
     let anyone = Kubeconfig::parse(&anyone).expect("any server");
-    assert_eq!((anyone.trust, anyone.server_name.as_deref()), (ServerTrust::Anyone, Some("n")));
+    assert_eq!(
+        (anyone.trust, anyone.server_name.as_deref()),
+        (ServerTrust::Anyone, Some("n"))
+    );
     let basic = Kubeconfig::parse(&text.replace("token: t", "username: n, password: p")).expect("a password");
     assert_eq!(basic.password, Some(("n".to_string(), "p".to_string())));
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::hooks::{Hook, ServiceName};
 use super::question::Question;
-use super::review::{ReviewRequest, ReviewResponse};
+use super::review::{Answer, ReviewRequest, ReviewResponse};
 use super::{Phase, Webhooks, notes, review};
 use crate::admission::{Attributes, WebhookOutcome};
 use crate::request::RequestContext;
@@ -143,8 +143,10 @@ impl Webhooks {
                     unreachable: error.unreachable,
                 })
             })?;
+        let answer =
+            Answer::of(&review).map_err(|why| missed(503, format!("failed to call webhook: {why}")))?;
         let answer = request
-            .read(&review, self.phase == Phase::Mutating)
+            .read(&answer, self.phase == Phase::Mutating)
             .map_err(|why| missed(503, format!("received invalid webhook response: {why}")))?;
         let context = attributes.authorized.context();
         for (key, value) in &answer.annotations {

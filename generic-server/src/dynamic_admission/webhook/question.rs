@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use machinery::meta;
 use machinery::patch::PatchError;
 use machinery::{ApiError, FieldError, FieldPath};
 use serde_json::Value;
@@ -123,6 +124,19 @@ pub(super) async fn patch(
         }
         PatchError::Unprocessable(text) => ApiError::internal(text),
     })?;
+    let names = |object: &Value| {
+        (
+            meta::api_version(object).to_owned(),
+            meta::kind(object).to_owned(),
+        )
+    };
+    if names(&patched) != names(before) {
+        let (version, kind) = names(&patched);
+        return Err(ApiError::internal(format!(
+            "admission webhook \"{}\" attempted to make the object a {kind} of {version}",
+            hook.name
+        )));
+    }
     let patched = view.attributes().reread(patched)?;
     let changed = patched != *before;
     if changed {

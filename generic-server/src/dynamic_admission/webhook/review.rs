@@ -1,12 +1,16 @@
 //! AdmissionReview, `v1` and `v1beta1`: the question, and reading the answer. Mirrors upstream's `webhook/request`.
 
+use std::collections::BTreeMap;
+
 use base64::Engine;
 use machinery::{ApiError, meta};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::admission::Attributes;
 use crate::dynamic_admission::expression::request_value;
 use crate::dynamic_admission::view::View;
+use crate::zero_values::{or_default, texts};
 
 const GROUP: &str = "admission.k8s.io";
 
@@ -70,17 +74,15 @@ impl ReviewRequest {
     }
 
     /// Reads the answer; the error says what is wrong with it.
-    pub(super) fn read(&self, review: &Value, mutating: bool) -> Result<ReviewResponse, String> {
-        let response = review.get("response").filter(|response| response.is_object());
-        let response = response.ok_or("webhook response was absent")?;
-        let text = |key: &str| meta::dig_str(response, &[key]);
-        let (patch, patch_type) = (text("patch"), response.get("patchType").and_then(Value::as_str));
+    pub(super) fn read(&self, answer: &Answer, mutating: bool) -> Result<ReviewResponse, String> {
+        let response = answer.response.as_ref().ok_or("webhook response was absent")?;
+        let (patch, patch_type) = (&*response.patch, response.patch_type.as_deref());
         if self.version == "v1" {
-            if text("uid") != self.uid {
-                let found = machinery::go::quote(text("uid"));
+            if response.uid != self.uid {
+                let found = machinery::go::quote(&response.uid);
                 return Err(format!("expected response.uid=\"{}\", got {found}", self.uid));
             }
-            let (version, kind) = (meta::api_version(review), meta::kind(review));
+            let (version, kind) = (&answer.api_version, &answer.kind);
             if version != "admission.k8s.io/v1" || kind != "AdmissionReview" {
                 return Err(format!(
                     "expected webhook response of {GROUP}/v1, Kind=AdmissionReview, got {version}, Kind={kind}"
@@ -110,25 +112,79 @@ impl ReviewRequest {
             true => Some(decode(patch)?),
             false => None,
         };
-        let strings = |key: &str| response.get(key).and_then(Value::as_array).into_iter().flatten();
-        let annotations = response.get("auditAnnotations").and_then(Value::as_object);
+        let annotations = response.audit_annotations.iter();
         Ok(ReviewResponse {
-            allowed: response.get("allowed").and_then(Value::as_bool).unwrap_or(false),
+            allowed: response.allowed,
             patch,
-            status: response
-                .get("status")
-                .filter(|status| status.is_object())
-                .cloned(),
-            warnings: strings("warnings")
-                .filter_map(Value::as_str)
-                .map(String::from)
-                .collect(),
+            status: response.status.as_ref().map(|status| status.0.clone()),
+            warnings: response.warnings.clone(),
             annotations: annotations
-                .into_iter()
-                .flatten()
-                .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_string())))
+                .map(|(key, value)| (key.clone(), value.clone().unwrap_or_default()))
                 .collect(),
         })
+    }
+}
+
+/// An AdmissionReview as a webhook sends it. A field of another type than its own is an error: nothing that was badly written may pass for a decision.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Answer {
+    #[serde(deserialize_with = "or_default")]
+    api_version: String,
+    #[serde(deserialize_with = "or_default")]
+    kind: String,
+    response: Option<Response>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Response {
+    #[serde(deserialize_with = "or_default")]
+    uid: String,
+    #[serde(deserialize_with = "or_default")]
+    allowed: bool,
+    #[serde(deserialize_with = "or_default")]
+    patch: String,
+    patch_type: Option<String>,
+    status: Option<AnsweredStatus>,
+    #[serde(deserialize_with = "texts")]
+    warnings: Vec<String>,
+    #[serde(deserialize_with = "or_default")]
+    audit_annotations: BTreeMap<String, Option<String>>,
+}
+
+/// A Status, whose fields have their types.
+#[derive(Debug, Deserialize)]
+#[serde(try_from = "Value")]
+struct AnsweredStatus(Value);
+
+impl TryFrom<Value> for AnsweredStatus {
+    type Error = String;
+
+    fn try_from(status: Value) -> Result<Self, String> {
+        let fields = status.as_object().ok_or("the status is no object")?;
+        for (key, value) in fields {
+            let fits = match key.as_str() {
+                "message" | "reason" | "status" | "kind" | "apiVersion" => value.is_string(),
+                "code" => value.as_i64().is_some_and(|code| i32::try_from(code).is_ok()),
+                "details" | "metadata" => value.is_object(),
+                _ => true,
+            };
+            if !fits && !value.is_null() {
+                return Err(format!("{key} of the status has another type"));
+            }
+        }
+        Ok(AnsweredStatus(status))
+    }
+}
+
+impl Answer {
+    /// Of an answer's body.
+    ///
+    /// # Errors
+    /// It is no AdmissionReview.
+    pub(super) fn of(review: &Value) -> Result<Self, String> {
+        Answer::deserialize(review).map_err(|error| error.to_string())
     }
 }
 

@@ -134,6 +134,10 @@ impl Follow for ConfigFile {
         "authentication configuration"
     }
 
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
     async fn look(&self) -> bool {
         let metrics = &self.authenticators.context.metrics;
         match self.look_quietly().await {

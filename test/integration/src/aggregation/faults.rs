@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use generic_server::delegated::Kubeconfig;
+use generic_server::delegated::{Kubeconfig, ServerTrust};
 use generic_server::pki::Authority;
 use test_support::{eventually, plane};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -25,7 +25,10 @@ pub(super) async fn raw_connection(
             .expect("certificates")
     };
     let mut roots = rustls::RootCertStore::empty();
-    for ca in chain(&config.ca) {
+    let ServerTrust::Authorities(authorities) = &config.trust else {
+        panic!("a plane has an authority");
+    };
+    for ca in chain(authorities) {
         roots.add(ca).expect("a CA");
     }
     let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).expect("a key");

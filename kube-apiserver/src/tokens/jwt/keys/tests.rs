@@ -26,7 +26,7 @@ fn every_algorithm_is_verified() {
     }
     assert!(verifies(keys, &token("no kid")), "all keys are tried");
     assert!(
-        !verifies(keys, &token("critical")),
+        Jws::parse(&token("critical")).is_err(),
         "an extension is not understood"
     );
     assert!(!verifies(keys, &token("another kid")), "the named key is the one");
