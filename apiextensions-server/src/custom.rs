@@ -8,14 +8,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use generic_server::registry::strategy::{
-    Finisher, NameRule, SelectableField, Strategy, VersionSchemas, WriteContext, WriteHooks,
+    Finisher, NameRule, ResetVersions, SelectableField, Strategy, VersionSchemas, WriteContext, WriteHooks,
 };
 use generic_server::resource::ScalePaths;
-use machinery::custom;
+use machinery::accessor::{self, dotted};
 use machinery::field::FieldErrorKind;
 use machinery::go;
 use machinery::names::{name_is_dns_subdomain, qualified_name};
+use machinery::schema::validate::Correlated;
 use machinery::{ApiError, FieldError, FieldPath, GroupResource, GroupVersionKind, meta};
+use machinery::{codec, custom};
 use serde_json::{Map, Value};
 use storage::Revision;
 
@@ -35,6 +37,8 @@ pub(crate) struct Shape {
     /// `None`: anything goes.
     pub(crate) schema: Option<Compiled>,
     has_status: bool,
+    /// The versions with a status of its own, as `apiVersion`s.
+    status_versions: Vec<String>,
     scale: Option<ScalePaths>,
     selectable: Vec<SelectableField>,
     rules: Option<RuleTree>,
@@ -76,6 +80,7 @@ impl Shape {
             resource,
             schema: None,
             has_status: false,
+            status_versions: Vec::new(),
             scale: None,
             selectable,
             rules: None,
@@ -113,6 +118,7 @@ impl Shape {
             resource,
             schema,
             has_status: version.has_status,
+            status_versions: Vec::new(),
             scale: version.scale.clone(),
             selectable,
             rules,
@@ -125,6 +131,14 @@ impl Shape {
     /// The same beside other versions, by whose schemas the entries of managed fields of theirs are compared.
     pub(crate) fn with_siblings(self, siblings: Option<Arc<Siblings>>) -> Self {
         Shape { siblings, ..self }
+    }
+
+    /// The same, with the versions that have a status of its own.
+    pub(crate) fn with_status_versions(self, status_versions: Vec<String>) -> Self {
+        Shape {
+            status_versions,
+            ..self
+        }
     }
 
     fn version_schemas(&self) -> Option<&dyn VersionSchemas> {
@@ -162,7 +176,11 @@ impl Shape {
             return;
         }
         let begun = Instant::now();
-        let outcome = rules.evaluate(&FieldPath::ROOT, object, old, old.is_some());
+        let schema = self.schema.as_ref().map(|schema| schema.whole.root());
+        let ratchet = schema
+            .zip(old)
+            .map(|(schema, old)| Correlated::new(schema, object, old));
+        let outcome = rules.evaluate(&FieldPath::ROOT, object, old, ratchet);
         self.usage.evaluated(begun.elapsed());
         errors.extend(outcome.errors);
         for warning in outcome.warnings {
@@ -178,7 +196,7 @@ impl Shape {
         }
         errors.extend(replicas_fault(object, &scale.status_replicas));
         if let Some(path) = &scale.selector
-            && let Err(why) = nested(object, path, "string", Value::is_string)
+            && let Err(why) = accessor::nested_text(object, path)
         {
             errors.push(FieldError::invalid_str(&FieldPath::new(&dotted(path)), "", why));
         }
@@ -186,49 +204,13 @@ impl Shape {
     }
 }
 
-fn dotted(path: &[String]) -> String {
-    format!(".{}", path.join("."))
-}
-
-/// The value at a path, when it is of the type; the error is upstream's `accessor error`.
-fn nested<'a>(
-    object: &'a Value,
-    path: &[String],
-    wanted: &str,
-    fits: impl Fn(&Value) -> bool,
-) -> Result<Option<&'a Value>, String> {
-    let fault = |depth: usize, value: &Value, wanted: &str| {
-        let (shown, ty) = (go::Print(value), go::type_name(value));
-        let at = dotted(&path[..depth]);
-        Err(format!(
-            "{at} accessor error: {shown} is of the type {ty}, expected {wanted}"
-        ))
-    };
-    let mut at = object;
-    for (i, key) in path.iter().enumerate() {
-        match at {
-            Value::Null => return Ok(None),
-            Value::Object(map) => match map.get(key) {
-                Some(value) => at = value,
-                None => return Ok(None),
-            },
-            other => return fault(i + 1, other, "map[string]interface{}"),
-        }
-    }
-    if fits(at) {
-        Ok(Some(at))
-    } else {
-        fault(path.len(), at, wanted)
-    }
-}
-
 fn replicas_fault(object: &Value, path: &[String]) -> Option<FieldError> {
     let name = dotted(path);
     let at = FieldPath::new(&name);
     let invalid = |value: i64, why: String| Some(FieldError::invalid(&at, &value.into(), why));
-    match nested(object, path, "int64", Value::is_i64) {
+    match accessor::nested_integer(object, path) {
         Err(why) => invalid(0, why),
-        Ok(found) => match found.and_then(Value::as_i64).unwrap_or_default() {
+        Ok(found) => match found.unwrap_or_default() {
             n if n < 0 => invalid(n, "should be a non-negative integer".into()),
             n if n > i64::from(i32::MAX) => {
                 invalid(n, format!("should be less than or equal to {}", i32::MAX))
@@ -446,6 +428,20 @@ impl Strategy for CustomStrategy {
         if self.shape.has_status { &["status"] } else { &[] }
     }
 
+    fn reset_versions(&self) -> ResetVersions<'_> {
+        ResetVersions::Own
+    }
+
+    fn canonicalize(&self, object: &mut Value) {
+        codec::typed::settle_numbers(object);
+    }
+
+    fn stored_field<'f>(&self, field: &'f str) -> Option<&'f str> {
+        // The store knows the fields of all versions.
+        let own = self.shape.selectable.iter().any(|f| f.name == field);
+        own.then_some(field)
+    }
+
     fn version_schemas(&self) -> Option<&dyn VersionSchemas> {
         self.shape.version_schemas()
     }
@@ -538,5 +534,13 @@ impl Strategy for CustomStatusStrategy {
 
     fn reset_fields(&self) -> &'static [&'static str] {
         &["metadata", "spec"]
+    }
+
+    fn reset_versions(&self) -> ResetVersions<'_> {
+        ResetVersions::These(&self.shape.status_versions)
+    }
+
+    fn canonicalize(&self, object: &mut Value) {
+        codec::typed::settle_numbers(object);
     }
 }

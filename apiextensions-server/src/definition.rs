@@ -159,6 +159,18 @@ fn strings(of: &Value, key: &str) -> Vec<String> {
     list.map(str::to_string).collect()
 }
 
+/// Where every version with or without a scale has its replicas.
+fn replicas_of_versions(spec: &Spec<'_>) -> Vec<(String, Option<Vec<String>>)> {
+    let of = |version: &crate::crd::internal::Version<'_>| {
+        let path = spec
+            .subresources_of(version)
+            .and_then(|s| s.get("scale")?.get("specReplicasPath")?.as_str())
+            .map(path_keys);
+        (format!("{}/{}", spec.group, version.name), path)
+    };
+    spec.versions.iter().map(of).collect()
+}
+
 fn versions(spec: &Spec<'_>) -> Vec<VersionInfo> {
     let kind = spec.name("kind");
     let of = |v: &crate::crd::internal::Version<'_>| {
@@ -190,6 +202,7 @@ fn versions(spec: &Spec<'_>) -> Vec<VersionInfo> {
                 spec_replicas: keys("specReplicasPath").unwrap_or_default(),
                 status_replicas: keys("statusReplicasPath").unwrap_or_default(),
                 selector: keys("labelSelectorPath"),
+                others: replicas_of_versions(spec),
             }),
             selectable: selectable
                 .iter()

@@ -1,7 +1,9 @@
 //! Restricted JSON paths into a schema: `.spec.a['b.c']`, as `fieldPath` of rules and selectable fields are written.
 //! Mirrors `ValidFieldPath` of `pkg/apiserver/schema/cel/validation.go`.
 
-use crate::props::Props;
+use serde_json::Value;
+
+use crate::props::{Additional, Props};
 
 /// A path that leads to a node of the schema.
 #[derive(Debug, Clone)]
@@ -80,8 +82,12 @@ fn step<'a>(schema: Props<'a>, name: &str) -> Result<(Props<'a>, bool), String> 
         let property = schema.property(name).ok_or(NOWHERE)?;
         return Ok((property, true));
     }
-    let values = schema.additional_schema().ok_or(NOWHERE)?;
-    Ok((values, false))
+    match schema.additional() {
+        Some(Additional::Schema(values)) => Ok((values, false)),
+        // Nothing is known of the values: a path may lead to one, but not into it.
+        Some(Additional::Bool(_)) => Ok((Props::new(&Value::Null), false)),
+        None => Err(NOWHERE.into()),
+    }
 }
 
 /// Follows a path from a node; the error is what follows `is an invalid path: `.
@@ -135,6 +141,7 @@ mod tests {
             "a": {"type": "object", "properties": {"b.c": {"type": "string"}}},
             "m": {"type": "object", "additionalProperties": {"type": "integer"}},
             "l": {"type": "array", "items": {"type": "string"}},
+            "any": {"type": "object", "additionalProperties": true},
         }});
         let check = |path: &str, brackets: bool, expected: Result<&str, &str>| {
             let got = resolve(path, Props::new(&schema), brackets).map(|r| r.render());
@@ -143,6 +150,8 @@ mod tests {
         check(".a['b.c']", true, Ok("a.b.c"));
         check(".m.x", true, Ok("m[x]"));
         check(".m['x']", true, Ok("m[x]"));
+        check(".any.x", true, Ok("any[x]"));
+        check(".any.x.y", true, Err("does not refer to a valid field"));
         check(".a['b.c']", false, Err("array notation is not allowed"));
         check("a", true, Err("expected [ or . but got: a"));
         check(".z", true, Err("does not refer to a valid field"));

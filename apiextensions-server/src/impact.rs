@@ -176,7 +176,7 @@ pub(crate) async fn impact_on(
         if faults.is_empty()
             && let Some(rules) = &future.rules
         {
-            faults = rules.evaluate(&FieldPath::ROOT, &object, None, false).errors;
+            faults = rules.evaluate(&FieldPath::ROOT, &object, None, None).errors;
         }
         let faults = faults.iter().map(ToString::to_string).collect();
         refused.add(&object, "errors", faults);

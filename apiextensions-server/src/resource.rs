@@ -194,6 +194,13 @@ pub(crate) fn reader(
     }
 }
 
+fn status_versions(definition: &Definition) -> Vec<String> {
+    let versions = definition.facts.versions.iter().filter(|v| v.has_status);
+    versions
+        .map(|v| GroupVersion::new(&definition.group, &v.name).to_string())
+        .collect()
+}
+
 /// The resource at a version, with everything compiled: beside the threads that serve connections and in slices, as at the admission of its
 /// definition. The only place where schemas of custom resources are.
 pub(crate) async fn compile(
@@ -225,7 +232,8 @@ pub(crate) async fn compile(
         definition.usage.clone(),
     )
     .await?
-    .with_siblings(siblings.clone());
+    .with_siblings(siblings.clone())
+    .with_status_versions(status_versions(definition));
     resource.decoding = match &shape.schema {
         Some(schema) if !spec.preserve_unknown_fields => Decoding::Custom(schema.whole.clone()),
         _ => Decoding::Unstructured,

@@ -21,7 +21,15 @@ pub(crate) struct Compiled {
 
 /// Compiles an `openAPIV3Schema`.
 pub(crate) fn compile(raw: &Value) -> Result<Compiled, Vec<FieldError>> {
-    let schema: Schema = crd::compile(raw)?;
+    Ok(compiled(crd::compile(raw)?))
+}
+
+/// The same, as upstream judges defaults by it.
+pub(crate) fn compile_for_defaults(raw: &Value) -> Result<Compiled, Vec<FieldError>> {
+    Ok(compiled(crd::compile_for_defaults(raw)?))
+}
+
+fn compiled(schema: Schema) -> Compiled {
     let arena = Arc::new(schema);
     let root = arena.root.unwrap_or(NodeId(0));
     let whole = KindSchema::new(arena.clone(), root);
@@ -35,12 +43,12 @@ pub(crate) fn compile(raw: &Value) -> Result<Compiled, Vec<FieldError>> {
         .iter()
         .filter_map(|node| node.rules.as_ref()?.pattern.as_ref());
     let has_heavy_patterns = patterns_weight(patterns.map(Pattern::text)) > limits::HEAVY_PATTERN_WEIGHT;
-    Ok(Compiled {
+    Compiled {
         has_heavy_patterns,
         status: status.map(|id| KindSchema::new(arena, id)),
         whole,
         has_defaults,
-    })
+    }
 }
 
 impl Compiled {

@@ -521,3 +521,37 @@ async fn defaults_on_read_are_those_of_the_stored_version() {
     }
     world.tasks.stop(Duration::from_secs(5)).await;
 }
+
+#[tokio::test]
+async fn rules_and_defaults_of_a_definition_are_judged_as_upstream_does() {
+    let world = World::new().await;
+    let spec = |properties: Value| json!({"type": "object", "properties": {"spec": {"type": "object", "properties": properties}}});
+    let defined = |plural: &'static str, properties: Value| {
+        let definition = crd(plural, plural, spec(properties));
+        world.define(definition)
+    };
+    // The keys of an atomic map have old values, too.
+    let transition = json!([{"rule": "self == oldSelf"}]);
+    let atomic = json!({"type": "object", "x-kubernetes-map-type": "atomic",
+        "properties": {"a": {"type": "integer", "x-kubernetes-validations": transition}}});
+    defined("atomics", json!({"m": atomic})).await.expect("valid");
+    // A default of an int-or-string is of any type, as long as its other rules take it.
+    let either =
+        |default: Value| json!({"x-kubernetes-int-or-string": true, "maximum": 2, "default": default});
+    defined(
+        "eithers",
+        json!({"a": either(json!(1.5)), "b": either(json!(true))}),
+    )
+    .await
+    .expect("valid");
+    let dear = defined("dears", json!({"a": either(json!(2.5))})).await;
+    let dear = dear.expect_err("more than the maximum");
+    assert!(dear.message().contains("less than or equal to 2"), "{dear:?}");
+    // Unknown fields of a default are a fault besides others.
+    let wrong = defined("wrongs", json!({"a": {"type": "integer", "default": {"x": 1}}})).await;
+    let wrong = wrong.expect_err("an object is no integer");
+    for part in ["must not have unknown fields", "must be of type integer"] {
+        assert!(wrong.message().contains(part), "{wrong:?}");
+    }
+    world.tasks.stop(Duration::from_secs(5)).await;
+}

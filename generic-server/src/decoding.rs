@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, LazyLock};
 
+use machinery::apply::Applied;
 use machinery::codec::{self, DecodeError, Decoded, StrictError};
 use machinery::schema::{KindSchema, Node, NodeId, Schema, SchemaRef};
 use machinery::{ApiError, custom};
@@ -32,9 +33,29 @@ impl Decoding {
         self.reread_by(changed, codec::typed::decode_builtin)
     }
 
-    /// An object that apply has merged, read back as the kind.
-    pub(crate) fn reread_merged(&self, merged: Value) -> Result<Value, ApiError> {
-        self.reread_by(merged, codec::typed::decode_merged)
+    /// An object that apply has merged, read back as the kind. One of a custom kind is defaulted, if anything has changed, and not pruned: unknown
+    /// fields and nulls are judged by its validation, and go when it is stored ([`Decoding::prune`]).
+    pub(crate) fn reread_merged(&self, applied: Applied) -> Result<Value, ApiError> {
+        let Applied { object, changed } = applied;
+        let Decoding::Custom(schema) = self else {
+            return self.reread_by(object, codec::typed::decode_merged);
+        };
+        let mut object = object;
+        let failed = |error: String| ApiError::raw_internal(error);
+        custom::coerce_metadata(schema.root(), &mut object, true, false)
+            .map_err(|error| failed(error.to_string()))?;
+        if changed {
+            custom::default_decoded(schema.root(), &mut object).map_err(|error| failed(error.to_string()))?;
+        }
+        Ok(object)
+    }
+
+    /// Takes out of an object of a custom kind what its schema does not know.
+    pub(crate) fn prune(&self, object: &mut Value) {
+        if let Decoding::Custom(schema) = self {
+            custom::prune(schema.root(), object, true);
+            custom::prune_nulls(schema.root(), object);
+        }
     }
 
     fn reread_by(

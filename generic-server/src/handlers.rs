@@ -298,6 +298,7 @@ impl<'a> Call<'a> {
             subresource,
             dry_run: options.dry_run,
             options: Some(&options.object),
+            unpruned: false,
         }
     }
 }

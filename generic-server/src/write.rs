@@ -52,6 +52,8 @@ pub struct WriteCall<'a> {
     pub dry_run: bool,
     /// The request's options as an object, for admission.
     pub options: Option<&'a Value>,
+    /// The object is one of a custom kind that apply has merged: it is pruned after its validation, as upstream does when it stores it.
+    pub unpruned: bool,
 }
 
 /// The result of a write: the object as it is stored, or as it would be.
@@ -110,6 +112,7 @@ impl<'a> WriteCall<'a> {
             subresource: "",
             dry_run: false,
             options: None,
+            unpruned: false,
         }
     }
 
@@ -181,6 +184,14 @@ impl<'a> WriteCall<'a> {
         self.resource.scope == Scope::Namespaced
     }
 
+    /// Brings a valid object to the form in which it is stored.
+    fn canonicalize(&self, object: &mut Value) {
+        if self.unpruned {
+            self.resource.decoding.prune(object);
+        }
+        self.strategy.canonicalize(object);
+    }
+
     /// Makes of an object of a built-in kind what upstream's storage gives back: no empty lists.
     fn drop_empty_lists(self, object: &mut Value) {
         if let Decoding::Builtin(schema) = &self.resource.decoding {
@@ -216,6 +227,24 @@ pub fn record_own_write(call: &WriteCall<'_>, live: &Value, object: &mut Value) 
         named: "kube-apiserver",
     };
     writer.record_ownership(Some(live), object);
+}
+
+/// Applies a configuration of the server itself under a manager of its own, taking over what others own.
+pub(crate) fn apply_own_write(
+    call: &WriteCall<'_>,
+    live: &Value,
+    configuration: &Value,
+    manager: &str,
+) -> Result<Value, ApiError> {
+    let writer = Writer {
+        resource: call.resource,
+        strategy: call.strategy,
+        subresource: call.subresource,
+        authorized: call.authorized,
+        named: manager,
+    };
+    let applied = writer.apply(Some(live), configuration, true)?;
+    call.resource.decoding.reread_merged(applied)
 }
 
 /// The stored form of an object: without the fields that the store itself adds.

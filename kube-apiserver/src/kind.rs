@@ -131,6 +131,7 @@ impl KindBuilder<'_> {
                 spec_replicas: path("spec", "replicas"),
                 status_replicas: path("status", "replicas"),
                 selector: Some(path("spec", "selector")),
+                others: Vec::new(),
             }),
         )
     }

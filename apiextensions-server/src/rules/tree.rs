@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use kube_cel::{Bindings, DeclType, EvalError, RUNTIME_BUDGET, Val};
 use machinery::field::{FieldErrorKind, show_value};
+use machinery::schema::validate::Correlated;
 use machinery::{FieldError, FieldPath};
 use serde_json::Value;
 
@@ -37,8 +38,38 @@ pub(crate) struct Outcome {
     pub(crate) warnings: Vec<String>,
 }
 
-/// The nearest value that is in the old object too, with its old value.
-type Pair<'v> = (&'v Value, &'v Value);
+/// What a value is compared with to know whether its faults are forgiven.
+#[derive(Debug, Clone, Copy, Default)]
+struct Ratchet<'v> {
+    /// The value with its old self.
+    own: Option<Correlated<'v>>,
+    /// The nearest value above that has an old self, for one that has none.
+    nearest: Option<Correlated<'v>>,
+}
+
+impl<'v> Ratchet<'v> {
+    /// That of the value under a name.
+    fn key(self, name: &str) -> Self {
+        match (self.own, self.nearest) {
+            (None, _) => self,
+            // At the root both are those of the request.
+            (Some(_), None) if matches!(name, "apiVersion" | "kind") => Ratchet::default(),
+            (Some(own), _) => Ratchet::below(own, own.key(name)),
+        }
+    }
+
+    fn below(parent: Correlated<'v>, own: Option<Correlated<'v>>) -> Self {
+        Ratchet {
+            own,
+            nearest: Some(parent),
+        }
+    }
+
+    /// Whether the value is as it was.
+    fn forgives(self) -> bool {
+        self.own.or(self.nearest).is_some_and(Correlated::unchanged)
+    }
+}
 
 /// No rule is looked at any more: the budget is spent.
 struct Spent;
@@ -83,27 +114,29 @@ impl RuleTree {
             budget: *budget,
             outcome: Outcome::default(),
         };
-        let _ = self.visit(path, value, old, None, &mut run);
+        let _ = self.visit(path, value, old, Ratchet::default(), &mut run);
         *budget = run.budget;
         run.outcome.errors
     }
 
-    /// Evaluates the rules over an object. `old` is the previous object; `ratchet` says that failures of unchanged values are
-    /// warnings.
+    /// Evaluates the rules over an object. `old` is the previous object; with `ratchet` failures of values that are as they were are warnings.
     pub(crate) fn evaluate(
         &self,
         path: &FieldPath<'_>,
         object: &Value,
         old: Option<&Value>,
-        ratchet: bool,
+        ratchet: Option<Correlated<'_>>,
     ) -> Outcome {
         let mut run = Run {
             budget: RUNTIME_BUDGET,
             outcome: Outcome::default(),
         };
-        let pair = old.filter(|_| ratchet).map(|old| (object, old));
+        let ratchet = Ratchet {
+            own: ratchet,
+            nearest: None,
+        };
         // A spent budget has left its error.
-        let _ = self.visit(path, object, old, pair, &mut run);
+        let _ = self.visit(path, object, old, ratchet, &mut run);
         run.outcome
     }
 }
@@ -163,7 +196,7 @@ impl RuleTree {
         path: &FieldPath<'_>,
         value: &Value,
         old: Option<&Value>,
-        pair: Option<Pair<'_>>,
+        ratchet: Ratchet<'_>,
         run: &mut Run,
     ) -> Result<(), Spent> {
         // Rules about whether something is null stand in the schema around it.
@@ -171,32 +204,32 @@ impl RuleTree {
             return Ok(());
         }
         let old = old.filter(|o| !o.is_null());
-        self.here(path, value, old, pair, run)?;
-        let below = |new, old: Option<_>| match (pair, old) {
-            (None, _) => None,
-            (Some(_), Some(old)) => Some((new, old)),
-            (Some(nearest), None) => Some(nearest),
-        };
+        self.here(path, value, old, ratchet, run)?;
         match value {
             Value::Object(map) => {
                 for (key, value) in map {
                     let old = old.and_then(|o| o.get(key));
                     if let Some(tree) = &self.values {
-                        tree.visit(&path.key(key), value, old, below(value, old), run)?;
+                        tree.visit(&path.key(key), value, old, ratchet.key(key), run)?;
                     }
                     if let Some(tree) = self.properties.get(key) {
-                        tree.visit(&path.child(key), value, old, below(value, old), run)?;
+                        tree.visit(&path.child(key), value, old, ratchet.key(key), run)?;
                     }
                 }
             }
             Value::Array(items) => {
                 let Some(tree) = &self.items else { return Ok(()) };
                 let old = old.and_then(Value::as_array).map(|old| self.by_keys(old));
+                let known = ratchet.own.and_then(Correlated::items);
                 for (i, item) in items.iter().enumerate() {
                     let old = old
                         .as_ref()
                         .and_then(|old| old.get(&self.keys_of(item)?).copied());
-                    tree.visit(&path.index(i), item, old, below(item, old), run)?;
+                    let ratchet = match ratchet.own {
+                        Some(list) => Ratchet::below(list, known.as_ref().and_then(|k| k.of(item))),
+                        None => ratchet,
+                    };
+                    tree.visit(&path.index(i), item, old, ratchet, run)?;
                 }
             }
             _ => {}
@@ -215,18 +248,18 @@ impl RuleTree {
         items
     }
 
-    /// The keys of a list's item as one text, if it has an identity.
+    /// The keys of a list's item as one text, if it has them all.
     fn keys_of(&self, item: &Value) -> Option<String> {
         if self.keys.is_empty() || !item.is_object() {
             return None;
         }
         #[cfg(test)]
         tests::LOOKED_AT.set(tests::LOOKED_AT.get() + 1);
-        let texts = self
-            .keys
-            .iter()
-            .map(|key| item.get(key).map(Value::to_string).unwrap_or_default());
-        Some(texts.collect::<Vec<_>>().join(","))
+        let text = |key: &String| match item.get(key)? {
+            Value::Null | Value::Array(_) | Value::Object(_) => None,
+            scalar => Some(scalar.to_string()),
+        };
+        Some(self.keys.iter().map(text).collect::<Option<Vec<_>>>()?.join(","))
     }
 
     fn here(
@@ -234,7 +267,7 @@ impl RuleTree {
         path: &FieldPath<'_>,
         value: &Value,
         old: Option<&Value>,
-        pair: Option<Pair<'_>>,
+        ratchet: Ratchet<'_>,
         run: &mut Run,
     ) -> Result<(), Spent> {
         let invalid = |detail: String| FieldError::invalid_str(path, &self.ty, detail);
@@ -251,6 +284,8 @@ impl RuleTree {
             run.outcome.errors.push(invalid(NO_BUDGET.into()));
             return Err(Spent);
         }
+        // Compared when the first rule fails.
+        let mut forgives = None;
         for rule in rules {
             let program = match &rule.program {
                 Ok(program) => program,
@@ -295,7 +330,7 @@ impl RuleTree {
                 Some(field) => path.child(field),
                 None => *path,
             };
-            let unchanged = !transition && pair.is_some_and(|(new, old)| new == old);
+            let unchanged = !transition && *forgives.get_or_insert_with(|| ratchet.forgives());
             let (error, spent) = self.failure(rule, decl, &at, value, old, &mut run.budget);
             if unchanged {
                 run.outcome.warnings.push(error.to_string());
@@ -416,7 +451,7 @@ mod tests {
     fn items_are_paired_by_all_their_keys() {
         #[track_caller]
         fn check(new: Value, old: Value, expected: &[&str]) {
-            let outcome = tree().evaluate(&FieldPath::new("list"), &new, Some(&old), false);
+            let outcome = tree().evaluate(&FieldPath::new("list"), &new, Some(&old), None);
             let found: Vec<&str> = outcome.errors.iter().map(|error| &*error.field).collect();
             assert_eq!(found, expected);
         }
@@ -432,7 +467,8 @@ mod tests {
             old.clone(),
             &[],
         );
-        check(json!([{"a": "y", "n": 4}, {"b": 1, "n": 0}]), old, &["list[0]"]);
+        // An item without one of the keys is that of nobody.
+        check(json!([{"a": "y", "n": 4}, {"b": 1, "n": 0}]), old, &[]);
     }
 
     #[test]
@@ -446,7 +482,7 @@ mod tests {
         for count in [100, 200] {
             let (new, old) = (list(count), list(count));
             LOOKED_AT.set(0);
-            let outcome = tree.evaluate(&FieldPath::new("list"), &new, Some(&old), false);
+            let outcome = tree.evaluate(&FieldPath::new("list"), &new, Some(&old), None);
             assert!(outcome.errors.is_empty());
             assert_eq!(LOOKED_AT.get(), 2 * count);
         }

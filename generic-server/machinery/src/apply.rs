@@ -14,6 +14,7 @@ mod managed;
 mod merge;
 mod overlay;
 mod path;
+mod refusal;
 mod same;
 mod scale;
 mod set;
@@ -21,7 +22,6 @@ mod types;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
@@ -35,12 +35,12 @@ pub use self::set::Set;
 use self::compare::{Comparison, Side, View, compare};
 use self::fields::Duplicates;
 use self::managed::{Entry, ManagerId};
+use self::refusal::{Conflict, Refusal, refuse};
 use self::set::{Node, Part};
 use self::types::Ty;
 use crate::names::object_meta::ANNOTATIONS_MAX_BYTES;
 use crate::schema::SchemaRef;
-use crate::status::{Cause, Details, Reason};
-use crate::{ApiError, GroupVersion, GroupVersionKind, limits, meta};
+use crate::{ApiError, GroupVersion, GroupVersionKind, meta};
 
 /// The manager that owns the fields from before the first apply.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
@@ -160,7 +160,7 @@ pub struct Options<'a> {
     pub kind: &'a GroupVersionKind,
     /// The time to record, as RFC 3339.
     pub now: &'a str,
-    /// The fields that the endpoint resets, by `apiVersion`.
+    /// The fields that the endpoint resets, by `apiVersion`; an empty one stands for all.
     pub filters: &'a [(&'a str, FieldFilter)],
 }
 
@@ -168,7 +168,7 @@ impl<'a> Options<'a> {
     fn filter(&self, api_version: &str) -> Option<&'a FieldFilter> {
         self.filters
             .iter()
-            .find(|(version, _)| *version == api_version)
+            .find(|(version, _)| version.is_empty() || *version == api_version)
             .map(|(_, filter)| filter)
     }
 
@@ -336,7 +336,11 @@ impl<'a> Tracking<'_, 'a> {
         if difference.is_same() && comparable {
             return Ok(());
         }
-        reconcile(entries, versions);
+        let live = match old {
+            Side::Some(old) if misfits => Some(old),
+            _ => None,
+        };
+        reconcile(entries, versions, live)?;
         if let Some(filter) = options.filter(version) {
             filter_comparison(&mut difference, filter);
         }
@@ -387,8 +391,28 @@ fn may_misfit(schema: SchemaRef<'_>) -> bool {
     schema.node().type_name.is_none()
 }
 
-/// Drops entries of versions that are gone, and repairs those written before the schema changed.
-fn reconcile(entries: &mut Vec<Entry<'_>>, versions: &dyn Versions) {
+/// Drops entries of versions that are gone, and repairs those written before the schema changed. `live`: the object, where it may be that it does
+/// not fit the schema of a version in which it is owned.
+///
+/// # Errors
+/// What does not fit, in upstream's words.
+fn reconcile(
+    entries: &mut Vec<Entry<'_>>,
+    versions: &dyn Versions,
+    live: Option<&Value>,
+) -> Result<(), String> {
+    if let Some(live) = live {
+        let mut checked = vec![meta::api_version(live)];
+        for entry in entries.iter() {
+            let version = &*entry.api_version;
+            if let Some(schema) = versions.schema(version)
+                && !checked.contains(&version)
+            {
+                checked.push(version);
+                converted(versions, live, version, Ty::root(schema))?;
+            }
+        }
+    }
     entries.retain_mut(|entry| match versions.schema(&entry.api_version) {
         Some(schema) => {
             if fields::reconcile(&mut entry.set, Ty::root(schema)) {
@@ -398,32 +422,13 @@ fn reconcile(entries: &mut Vec<Entry<'_>>, versions: &dyn Versions) {
         }
         None => false,
     });
+    Ok(())
 }
 
 fn filter_comparison(comparison: &mut Comparison<'_>, filter: &FieldFilter) {
     comparison.removed = filter.filter(&comparison.removed);
     comparison.modified = filter.filter(&comparison.modified);
     comparison.added = filter.filter(&comparison.added);
-}
-
-/// The fields that another manager owns, with that manager.
-#[derive(Debug)]
-struct Conflict {
-    identifier: String,
-    shown: String,
-    fields: Set<'static>,
-}
-
-/// Why a configuration is not applied.
-enum Refusal {
-    Conflicts(Vec<Conflict>),
-    Other(String),
-}
-
-impl From<String> for Refusal {
-    fn from(text: String) -> Self {
-        Refusal::Other(text)
-    }
 }
 
 /// A write, as it affects field owners.
@@ -668,7 +673,8 @@ impl<'a> Applying<'a> {
 
     fn merge(&self, mut entries: Vec<Entry<'a>>, force: bool) -> Result<Outcome<'a>, Refusal> {
         let (ty, version) = (self.ty, self.api_version);
-        reconcile(&mut entries, self.versions);
+        let misfits = matches!(ty, Ty::Root(schema) if may_misfit(schema));
+        reconcile(&mut entries, self.versions, Some(self.live).filter(|_| misfits))?;
         let merged =
             merge::merge(ty, self.live, self.patch).map_err(|e| format!("failed to merge config: {e}"))?;
         let mut set = fields::field_set(ty, self.patch);
@@ -791,46 +797,6 @@ impl<'a> Applying<'a> {
             .difference(&difference.removed);
         Some(set.into_owned())
     }
-}
-
-fn refuse(refusal: Refusal) -> ApiError {
-    let conflicts = match refusal {
-        Refusal::Other(text) => return ApiError::raw_internal(text),
-        Refusal::Conflicts(conflicts) => conflicts,
-    };
-    let count: usize = conflicts.iter().map(|conflict| conflict.fields.len()).sum();
-    let mut lines: Vec<String> = Vec::new();
-    let mut causes: Vec<Cause> = Vec::new();
-    for conflict in &conflicts {
-        if causes.len() == limits::CAUSES {
-            break;
-        }
-        lines.push(format!("conflicts with {}:", conflict.shown));
-        let _ = conflict.fields.each(&mut |path| {
-            if causes.len() == limits::CAUSES {
-                return ControlFlow::Break(());
-            }
-            let path = path::show_path(path);
-            lines.push(format!("- {path}"));
-            causes.push(Cause {
-                reason: "FieldManagerConflict".into(),
-                message: format!("conflict with {}", conflict.shown),
-                field: path,
-            });
-            ControlFlow::Continue(())
-        });
-    }
-    if count > causes.len() {
-        lines.push(format!("and {} more", count - causes.len()));
-    }
-    let message = match causes.as_slice() {
-        [one] => format!("Apply failed with 1 conflict: {}: {}", one.message, one.field),
-        _ => format!("Apply failed with {count} conflicts: {}", lines.join("\n")),
-    };
-    ApiError::new(409, Reason::Conflict, message).with_details(Details {
-        causes,
-        ..Details::default()
-    })
 }
 
 /// Keeps kubectl's annotation, where there is one, at the last applied configuration.

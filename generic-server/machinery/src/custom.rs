@@ -456,18 +456,18 @@ mod tests {
             "a": {"type": "string"}, "b": {"type": "string", "default": "B"}, "c": {"type": "string", "nullable": true, "default": "C"},
             "d": {"type": "object", "default": {}, "properties": {"e": {"type": "integer", "default": 1}}},
             "l": {"type": "array", "items": {"type": "object", "default": {"x": 1}, "properties": {"y": {"type": "integer", "default": 2}}}},
-            "m": {"type": "object", "additionalProperties": {"type": "string"}}, "n": {"type": "array", "items": {"type": "string"}}}}));
-        let mut value =
-            json!({"a": null, "b": null, "c": null, "l": [null, {}], "m": {"k": null}, "n": [null]});
+            "m": {"type": "object", "additionalProperties": {"type": "string"}}, "n": {"type": "array", "items": {"type": "string"}},
+            "any": {"type": "object", "additionalProperties": true}}}));
+        let mut value = json!({"a": null, "b": null, "c": null, "l": [null, {}], "m": {"k": null}, "n": [null], "any": {"k": null}});
         prune_nulls(root(&schema), &mut value);
         assert_eq!(
             value,
-            json!({"b": null, "c": null, "l": [null, {}], "m": {}, "n": [null]})
+            json!({"b": null, "c": null, "l": [null, {}], "m": {}, "n": [null], "any": {"k": null}})
         );
         default(root(&schema), &mut value);
         assert_eq!(
             value,
-            json!({"b": "B", "c": null, "d": {"e": 1}, "l": [{"x": 1, "y": 2}, {"y": 2}], "m": {}, "n": [null]})
+            json!({"b": "B", "c": null, "d": {"e": 1}, "l": [{"x": 1, "y": 2}, {"y": 2}], "m": {}, "n": [null], "any": {"k": null}})
         );
     }
 

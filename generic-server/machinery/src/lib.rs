@@ -5,6 +5,7 @@
 //! server-side apply, transcoding) is written once against it.
 #![warn(missing_docs)]
 
+pub mod accessor;
 pub mod apply;
 pub mod codec;
 pub mod custom;

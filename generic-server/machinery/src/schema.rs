@@ -99,6 +99,9 @@ pub enum Format {
     WrappedStrings,
     /// Any other, by name. All string formats of custom resources are here: they are checked and change nothing.
     Other(Arc<str>),
+    /// One of a custom resource's string that nothing is known of: nothing is checked, but field ownership takes any scalar, as upstream's
+    /// does.
+    Unknown,
 }
 
 /// Rules that only some nodes carry.

@@ -48,16 +48,6 @@ fn from_header(head: &Parts) -> Option<&str> {
         .filter(|token| scheme.eq_ignore_ascii_case("bearer") && !token.is_empty())
 }
 
-/// What to tell whoever brings a token that is not taken, because there is more than one space before it.
-pub(crate) fn extra_space(head: &Parts) -> Option<&'static str> {
-    let value = head.headers.get(header::AUTHORIZATION)?.to_str().ok()?.trim();
-    let mut words = value.splitn(3, ' ');
-    let is_meant = words.next()?.eq_ignore_ascii_case("bearer") && words.next()?.is_empty();
-    (is_meant && words.next().is_some()).then_some(
-        "the provided Authorization header contains extra space before the bearer token, and is ignored",
-    )
-}
-
 fn from_subprotocol(head: &Parts) -> Result<Option<String>, &'static str> {
     let says = |name, wanted: &str| {
         let values = head.headers.get_all(name).iter().filter_map(|v| v.to_str().ok());

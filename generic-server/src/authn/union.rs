@@ -6,9 +6,8 @@ use http::request::Parts;
 use machinery::go;
 
 use super::anonymous::{ANONYMOUS, AUTHENTICATED, Anonymous, UNAUTHENTICATED};
-use super::bearer::extra_space;
 use super::{Authenticator, Refusal, TokenAuthenticator, TokenVerdict, Verdict};
-use crate::request::{CredentialNotes, User};
+use crate::request::User;
 
 /// The server's authentication: every way of showing a credential, then, when none was shown, anonymous if allowed.
 ///
@@ -45,16 +44,7 @@ impl Authenticator for Authentication {
             return Verdict::Failed(Refusal { why, notes });
         }
         match &self.anonymous {
-            Some(anonymous) => match (anonymous.authenticate(head).await, extra_space(head)) {
-                (Verdict::User(mut user), Some(warning)) => {
-                    user.notes = Some(Arc::new(CredentialNotes {
-                        warnings: vec![warning.to_string()],
-                        ..CredentialNotes::default()
-                    }));
-                    Verdict::User(user)
-                }
-                (verdict, _) => verdict,
-            },
+            Some(anonymous) => anonymous.authenticate(head).await,
             None => Verdict::NotRequested,
         }
     }

@@ -16,9 +16,11 @@ use crate::registry::cache::Snapshot;
 use crate::registry::follow;
 use crate::request::Authorized;
 use crate::resource::Subresource;
-use crate::write::{self, UpdateRules, WriteCall, record_own_write};
+use crate::write::{self, UpdateRules, WriteCall, apply_own_write};
 
 const GROUP: &str = "flowcontrol.apiserver.k8s.io";
+/// The manager of the conditions.
+const MANAGER: &str = "api-priority-and-fairness-config-consumer-v1";
 /// Between two attempts to write conditions.
 const RETRY: std::time::Duration = std::time::Duration::from_secs(30);
 
@@ -59,30 +61,20 @@ impl Dangling {
         written.is_some_and(|(a, b, c)| (&**a, &**b, &**c) == (status, reason, &*message))
     }
 
-    /// Sets the condition; says whether anything changed.
-    fn set(&self, object: &mut Value) -> bool {
-        let of_other_level = FlowSchema::read(object).is_none_or(|schema| {
-            schema.spec.priority_level_configuration.name != self.level || self.is_written(&schema)
-        });
-        if of_other_level {
-            return false;
+    /// The configuration that sets the condition; `None` when there is nothing to set.
+    fn configuration(&self, object: &Value) -> Option<Value> {
+        let schema = FlowSchema::read(object)?;
+        if schema.spec.priority_level_configuration.name != self.level || self.is_written(&schema) {
+            return None;
         }
         let (status, reason, message) = self.texts();
         let condition = json!({
             "type": "Dangling", "status": status, "reason": reason, "message": message, "lastTransitionTime": write::now(),
         });
-        if object.get("status").is_none_or(Value::is_null) {
-            object["status"] = json!({});
-        }
-        let conditions = &mut object["status"]["conditions"];
-        match conditions.as_array_mut() {
-            Some(conditions) => {
-                conditions.retain(|one| meta::dig_str(one, &["type"]) != "Dangling");
-                conditions.push(condition);
-            }
-            None => *conditions = json!([condition]),
-        }
-        true
+        Some(json!({
+            "apiVersion": meta::api_version(object), "kind": "FlowSchema", "metadata": {"name": self.name},
+            "status": {"conditions": [condition]},
+        }))
     }
 }
 
@@ -206,11 +198,10 @@ async fn write_condition(schemas: &Registered, condition: &Dangling) -> Result<(
     };
     let mut transform = |live: Option<&Value>| {
         let live = live.cloned().unwrap_or_default();
-        let mut object = live.clone();
-        if condition.set(&mut object) {
-            record_own_write(&call, &live, &mut object);
+        match condition.configuration(&live) {
+            Some(configuration) => apply_own_write(&call, &live, &configuration, MANAGER),
+            None => Ok(live),
         }
-        Ok(object)
     };
     match write::update(&call, &condition.name, &rules, &mut transform).await {
         Err(error) if error.code() == 404 => Ok(()),

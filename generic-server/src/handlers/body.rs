@@ -87,9 +87,9 @@ pub(super) fn json(bytes: &[u8]) -> Result<(Value, Vec<String>), String> {
         .map_err(|error| error.to_string())
 }
 
-/// JSON of a patch for a built-in type: numbers stay what they are written as.
+/// JSON of a patch: numbers stay what they are written as.
 pub(super) fn patch_json(bytes: &[u8]) -> Result<(Value, Vec<String>), String> {
-    codec::json::decode_patch(bytes)
+    codec::json::decode_exactly(bytes)
         .map(texts)
         .map_err(|error| error.to_string())
 }
@@ -382,7 +382,7 @@ fn custom(
     options: &WriteOptions,
 ) -> Result<Value, ApiError> {
     let decoded = match encoding {
-        Encoding::Json => codec::json::decode(bytes),
+        Encoding::Json => codec::json::decode_exactly(bytes),
         Encoding::Yaml => codec::yaml::decode(bytes),
         Encoding::Cbor => return custom_cbor(call, bytes, schema, target),
         Encoding::Protobuf => {

@@ -57,6 +57,7 @@ pub(super) async fn handle(call: &Call<'_>) -> Result<Response, ApiError> {
         subresource: "",
         dry_run,
         options: Some(&object),
+        unpruned: false,
     };
     if options.ignore_read_error {
         check_unsafe(call).await?;
@@ -110,6 +111,7 @@ pub(super) async fn collection(call: &Call<'_>) -> Result<Response, ApiError> {
         subresource: "",
         dry_run,
         options: Some(&object),
+        unpruned: false,
     };
     let entries: Vec<_> = listed.entries.clone().collect();
     write::delete_collection(&write, &entries, &options).await?;

@@ -20,7 +20,7 @@ use crate::negotiate;
 use crate::registry::strategy::Strategy;
 use crate::request::Response;
 use crate::resource::Decoding;
-use crate::write::{self, UpdateRules};
+use crate::write::{self, UpdateRules, WriteCall};
 
 /// The kinds of patches, by media type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,7 +108,10 @@ pub(super) async fn handle(
         create_check: Some(&*call.env.authorizer),
         ..UpdateRules::default()
     };
-    let write = call.write(strategy, subresource, &options);
+    let write = WriteCall {
+        unpruned: kind.is_apply() && matches!(call.resource.decoding, Decoding::Custom(_)),
+        ..call.write(strategy, subresource, &options)
+    };
     let mut transform = |live: Option<&Value>| {
         let mut object = match live {
             None if !kind.is_apply() => {
@@ -119,10 +122,10 @@ pub(super) async fn handle(
             }
             live if kind.is_apply() => {
                 let force = options.force.unwrap_or_default();
-                let merged = call
-                    .writer(strategy, subresource, &options)
-                    .apply(live, &patch.value, force)?;
-                call.resource.decoding.reread_merged(merged)?
+                let applied =
+                    call.writer(strategy, subresource, &options)
+                        .apply(live, &patch.value, force)?;
+                call.resource.decoding.reread_merged(applied)?
             }
             live => {
                 let live = live.unwrap_or(&Value::Null);
@@ -145,7 +148,9 @@ pub(super) async fn handle(
                 why,
             ));
         }
-        strategy.default(&mut object);
+        if !write.unpruned {
+            strategy.default(&mut object);
+        }
         update::check_name(call, &mut object)?;
         Ok(object)
     };
@@ -176,7 +181,7 @@ impl Patch {
     ) -> Result<Self, ApiError> {
         let json = match (&call.resource.decoding, kind) {
             (_, PatchType::Apply | PatchType::ApplyCbor) => Ok(Default::default()),
-            (Decoding::Builtin(_), PatchType::Json | PatchType::Merge) => body::patch_json(&bytes),
+            (_, PatchType::Json | PatchType::Merge) => body::patch_json(&bytes),
             _ => body::json(&bytes),
         };
         let (mut value, mut strict) = match kind {

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use http::StatusCode;
 use machinery::schema::KindSchema;
 use machinery::selector::label::LabelSelector;
-use machinery::{ApiError, FieldError, FieldPath, GroupKind, meta};
+use machinery::{ApiError, FieldError, FieldPath, GroupKind, accessor, meta};
 use serde_json::{Map, Value, json};
 
 use super::options::WriteOptions;
@@ -13,50 +13,85 @@ use super::patch::{Patch, PatchType, patched};
 use super::{Call, body, output};
 use crate::request::Response;
 use crate::resource::{ScalePaths, ServedResource};
+use crate::write::managed::ScaleWrite;
 use crate::write::{self, Preconditions, UpdateRules};
 
 static SCHEMA: LazyLock<Option<KindSchema>> =
     LazyLock::new(|| machinery::schema::builtin().kind("autoscaling", "v1", "Scale"));
 
+/// The replicas of a custom object that has none where they are looked for, as a write of its scale sees it: nothing else can be this, so that it
+/// is known whether the write sets any.
+const UNSET: i32 = i32::MIN;
+
+/// The values that a scale shows.
+struct Shown {
+    /// `None`: nothing is there.
+    desired: Option<i32>,
+    present: i32,
+    selector: String,
+}
+
 fn at<'v>(object: &'v Value, path: &[String]) -> Option<&'v Value> {
     path.iter().try_fold(object, |value, key| value.get(key))
 }
 
-/// The scale of an object.
-fn of(resource: &ServedResource, object: &Value, paths: &ScalePaths) -> Result<Value, ApiError> {
-    let replicas = |path: &[String]| at(object, path).and_then(Value::as_i64);
-    let desired = replicas(&paths.spec_replicas);
-    if desired.is_none() && resource.custom {
-        let dotted = paths.spec_replicas.join(".");
-        return Err(ApiError::internal(format_args!(
-            "the spec replicas field \".{dotted}\" does not exist"
-        )));
+/// Of a built-in kind, whose schema knows the types.
+fn shown_by_builtin(object: &Value, paths: &ScalePaths) -> Shown {
+    let replicas = |path: &[String]| at(object, path).and_then(Value::as_i64).map(narrow);
+    let selector = paths.selector.as_ref().and_then(|path| at(object, path));
+    let selector = selector.and_then(|selector| match selector.as_object() {
+        // Of a ReplicationController it is the labels themselves.
+        Some(labels) if !labels.is_empty() && labels.values().all(Value::is_string) => {
+            LabelSelector::from_value(&json!({"matchLabels": labels})).ok()
+        }
+        _ => LabelSelector::from_value(selector).ok(),
+    });
+    Shown {
+        desired: Some(replicas(&paths.spec_replicas).unwrap_or_default()),
+        present: replicas(&paths.status_replicas).unwrap_or_default(),
+        selector: selector.map(|s| s.to_string()).unwrap_or_default(),
     }
+}
+
+/// Of a custom kind. The error is upstream's text about a value of another type.
+fn shown_by_custom(object: &Value, paths: &ScalePaths) -> Result<Shown, String> {
+    let replicas = |path: &[String]| accessor::nested_integer(object, path).map(|n| n.map(narrow));
+    let desired = replicas(&paths.spec_replicas)?;
+    let present = replicas(&paths.status_replicas)?.unwrap_or_default();
+    let selector = match &paths.selector {
+        Some(path) => accessor::nested_text(object, path)?,
+        None => None,
+    };
+    Ok(Shown {
+        desired,
+        present,
+        selector: selector.unwrap_or_default().to_owned(),
+    })
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "Go converts it so")]
+fn narrow(replicas: i64) -> i32 {
+    replicas as i32
+}
+
+fn shown(resource: &ServedResource, object: &Value, paths: &ScalePaths) -> Result<Shown, String> {
+    if resource.custom {
+        shown_by_custom(object, paths)
+    } else {
+        Ok(shown_by_builtin(object, paths))
+    }
+}
+
+/// The scale of an object that shows these values.
+fn scale_of(object: &Value, shown: &Shown) -> Value {
     let mut spec = Map::new();
-    if let Some(desired) = desired.filter(|n| *n != 0) {
+    if let Some(desired) = shown.desired.filter(|n| *n != 0) {
         spec.insert("replicas".into(), desired.into());
     }
     let mut status = Map::new();
-    status.insert(
-        "replicas".into(),
-        replicas(&paths.status_replicas).unwrap_or_default().into(),
-    );
-    let selector = paths.selector.as_ref().and_then(|path| at(object, path));
-    let selector = match selector {
-        Some(Value::String(text)) => text.clone(),
-        Some(Value::Object(labels)) => {
-            // Of a ReplicationController it is the labels themselves.
-            let is_labels = labels.values().all(Value::is_string);
-            let selector = match is_labels && !labels.is_empty() {
-                true => LabelSelector::from_value(&json!({"matchLabels": labels})),
-                false => LabelSelector::from_value(&Value::Object(labels.clone())),
-            };
-            selector.map(|selector| selector.to_string()).unwrap_or_default()
-        }
-        _ => String::new(),
-    };
-    if !selector.is_empty() {
-        status.insert("selector".into(), selector.into());
+    status.insert("replicas".into(), shown.present.into());
+    if !shown.selector.is_empty() {
+        status.insert("selector".into(), shown.selector.clone().into());
     }
     let mut metadata = Map::new();
     for key in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
@@ -64,9 +99,7 @@ fn of(resource: &ServedResource, object: &Value, paths: &ScalePaths) -> Result<V
             metadata.insert(key.into(), value.clone());
         }
     }
-    Ok(
-        json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": metadata, "spec": spec, "status": status}),
-    )
+    json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": metadata, "spec": spec, "status": status})
 }
 
 /// Reads the scale.
@@ -78,7 +111,14 @@ pub(super) async fn get(call: &Call<'_>, paths: &ScalePaths) -> Result<Response,
         .ok_or_else(ApiError::method_not_allowed)?
         .view(call.authorized);
     let entry = store.get(call.namespace(), call.name()).await?;
-    let scale = of(call.resource, &write::served(call.resource, &entry).await?, paths)?;
+    let object = write::served(call.resource, &entry).await?;
+    let shown = shown(call.resource, &object, paths).map_err(ApiError::raw_internal)?;
+    if shown.desired.is_none() {
+        let path = accessor::dotted(&paths.spec_replicas);
+        let why = format_args!("the spec replicas field \"{path}\" does not exist");
+        return Err(ApiError::internal(why));
+    }
+    let scale = scale_of(&object, &shown);
     output::object(
         call.resource,
         &negotiated,
@@ -166,7 +206,9 @@ async fn write(
         let Some(live) = live else {
             return Err(ApiError::not_found(&group, call.name()));
         };
-        let present = of(resource, live, paths)?;
+        let mut shown = shown(resource, live, paths).map_err(ApiError::raw_internal)?;
+        shown.desired.get_or_insert(UNSET);
+        let present = scale_of(live, &shown);
         let scale = match &mut make {
             Make::From(make) => make(&present, call)?,
             Make::Apply(patch) => (*patch).clone(),
@@ -189,25 +231,35 @@ async fn write(
         }
         let mut object = live.clone();
         let writer = call.writer(strategy, "scale", options);
-        let path = &paths.spec_replicas;
-        let desired = match &make {
-            Make::From(_) => {
-                let desired = desired(&scale);
-                set(&mut object, path, desired.into());
-                writer.record_scale_ownership(live, &mut object, path, None)?;
-                desired
-            }
-            Make::Apply(patch) => {
-                let force = options.force.unwrap_or_default();
-                desired(&writer.record_scale_ownership(live, &mut object, path, Some((patch, force)))?)
-            }
+        // With its uid: what exists and is owned by nobody is not tracked.
+        let bare = |replicas: i64| {
+            json!({
+                "apiVersion": "autoscaling/v1", "kind": "Scale",
+                "metadata": {"name": meta::name(live), "namespace": meta::namespace(live), "uid": meta::uid(live)},
+                "spec": {"replicas": replicas},
+            })
         };
-        set(&mut object, path, desired.into());
+        let before = bare(desired(&present));
+        let written = match &make {
+            Make::From(_) => ScaleWrite::Replaced(bare(desired(&scale))),
+            Make::Apply(patch) => ScaleWrite::Applied(patch, options.force.unwrap_or_default()),
+        };
+        let replicas = desired(&writer.record_scale_ownership(&mut object, paths, before, written)?);
+        if replicas == i64::from(UNSET) {
+            let path = accessor::dotted(&paths.spec_replicas);
+            return Err(ApiError::bad_request(format!(
+                "the spec replicas field \"{path}\" cannot be empty"
+            )));
+        }
+        accessor::set_nested(&mut object, &paths.spec_replicas, replicas.into())
+            .map_err(ApiError::raw_internal)?;
         Ok(object)
     };
     rules.preconditions = Preconditions::default();
     let (stored, _) = write::update(&write, call.name(), &rules, &mut transform).await?;
-    let scale = of(resource, &stored.value(resource).await?, paths)?;
+    let object = stored.value(resource).await?;
+    let shown = shown(resource, &object, paths).map_err(ApiError::bad_request)?;
+    let scale = scale_of(&object, &shown);
     output::object(
         resource,
         &negotiated,
@@ -220,22 +272,6 @@ async fn write(
 fn desired(scale: &Value) -> i64 {
     let replicas = meta::dig(scale, &["spec", "replicas"]);
     replicas.and_then(Value::as_i64).unwrap_or_default()
-}
-
-fn set(object: &mut Value, path: &[String], value: Value) {
-    let Some((last, parents)) = path.split_last() else {
-        return;
-    };
-    let mut at = object;
-    for key in parents {
-        let Some(map) = at.as_object_mut() else { return };
-        at = map
-            .entry(key.as_str())
-            .or_insert_with(|| Value::Object(Map::new()));
-    }
-    if let Some(map) = at.as_object_mut() {
-        map.insert(last.clone(), value);
-    }
 }
 
 fn validate(scale: &Value) -> Result<(), ApiError> {

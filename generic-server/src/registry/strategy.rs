@@ -110,6 +110,17 @@ pub trait VersionSchemas: Send + Sync {
     fn schema(&self, api_version: &str) -> Option<&KindSchema>;
 }
 
+/// The versions for which a write resets fields. Fields may be owned in any version of the resource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResetVersions<'a> {
+    /// Any: those of built-in kinds reset the same fields.
+    All,
+    /// The one that is written in.
+    Own,
+    /// These, as `apiVersion`s.
+    These(&'a [String]),
+}
+
 /// How a name is judged: gives the faults in upstream's words. The flag says that `generateName` is meant (a prefix).
 pub type NameRule = fn(&str, bool) -> Vec<String>;
 
@@ -304,6 +315,11 @@ pub trait Strategy: Send + Sync + Debug {
     /// resource, `["spec"]`, `["metadata", ...]` for status.
     fn reset_fields(&self) -> &'static [&'static str] {
         &[]
+    }
+
+    /// The versions for which these fields are reset.
+    fn reset_versions(&self) -> ResetVersions<'_> {
+        ResetVersions::All
     }
 
     /// Fields that selectors may name.

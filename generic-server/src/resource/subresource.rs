@@ -44,6 +44,9 @@ pub struct ScalePaths {
     pub status_replicas: Vec<String>,
     /// A string, or a LabelSelector object (built-in kinds).
     pub selector: Option<Vec<String>>,
+    /// The number of replicas that is wanted in other versions, by `apiVersion`; `None` where a version has no scale. Fields are owned
+    /// in any of them.
+    pub others: Vec<(String, Option<Vec<String>>)>,
 }
 
 /// A subresource to which an object of its own kind is posted (upstream's `NamedCreater`).

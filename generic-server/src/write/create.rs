@@ -162,7 +162,7 @@ pub(super) async fn prepare(
     for warning in call.strategy.warnings_on_create(&context, object) {
         call.authorized.context().warn(warning);
     }
-    call.strategy.canonicalize(object);
+    call.canonicalize(object);
     Ok(finisher)
 }
 

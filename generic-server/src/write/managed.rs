@@ -3,14 +3,14 @@
 
 use std::collections::HashSet;
 
-use machinery::apply::{self, FieldFilter, Options, SameShape, ScalePaths, Versions};
+use machinery::apply::{self, FieldFilter, Options, SameShape, Versions};
 use machinery::schema::{KindSchema, SchemaRef, builtin};
 use machinery::{ApiError, GroupVersion, GroupVersionKind, limits, meta};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::registry::strategy::{OtherVersion, Strategy, VersionSchemas};
+use crate::registry::strategy::{OtherVersion, ResetVersions, Strategy, VersionSchemas};
 use crate::request::Authorized;
-use crate::resource::ServedResource;
+use crate::resource::{ScalePaths, ServedResource};
 
 /// The longest name of a manager that is taken from a User-Agent.
 const MAX_MANAGER: usize = 128;
@@ -126,8 +126,8 @@ impl Versions for OfResource<'_> {
     }
 }
 
-/// The fields that a write through this strategy resets, for the resource's version.
-fn filters<'a>(strategy: &dyn Strategy, api_version: &'a str) -> Vec<(&'a str, FieldFilter)> {
+/// The fields that a write through this strategy resets, by version. `api_version` is that of the write.
+fn filters<'a>(strategy: &'a dyn Strategy, api_version: &'a str) -> Vec<(&'a str, FieldFilter)> {
     let paths: Vec<Vec<&str>> = strategy
         .reset_fields()
         .iter()
@@ -137,7 +137,15 @@ fn filters<'a>(strategy: &dyn Strategy, api_version: &'a str) -> Vec<(&'a str, F
         return Vec::new();
     }
     let paths: Vec<&[&str]> = paths.iter().map(Vec::as_slice).collect();
-    vec![(api_version, FieldFilter::exclude(&paths))]
+    let filter = FieldFilter::exclude(&paths);
+    match strategy.reset_versions() {
+        ResetVersions::All => vec![("", filter)],
+        ResetVersions::Own => vec![(api_version, filter)],
+        ResetVersions::These(versions) => versions
+            .iter()
+            .map(|version| (version.as_str(), filter.clone()))
+            .collect(),
+    }
 }
 
 /// The manager and subresource of a write.
@@ -192,20 +200,25 @@ impl Writer<'_> {
     }
 
     /// Server-side apply: the merged object with its managed fields, to be read back and defaulted.
-    pub(crate) fn apply(&self, live: Option<&Value>, patch: &Value, force: bool) -> Result<Value, ApiError> {
+    pub(crate) fn apply(
+        &self,
+        live: Option<&Value>,
+        patch: &Value,
+        force: bool,
+    ) -> Result<apply::Applied, ApiError> {
         self.with(|versions, options| apply::apply(live, patch, versions, options, force))
             .unwrap_or_else(|| Err(ApiError::method_not_allowed()))
-            .map(|applied| applied.object)
     }
 
-    /// Books a write of the replicas through `scale` to its manager, in the terms of the parent. `applied` is the patch and
-    /// whether it may take fields over, for an apply. Answers the scale as it is then.
+    /// Books a write of the replicas through `scale` to its manager, in the terms of the parent. `before` is the scale as it was shown and
+    /// `after` is as it is written; for an apply, `applied` is the patch and whether it may take fields over, and the scale is made of these.
+    /// Answers the scale as it is then.
     pub(crate) fn record_scale_ownership(
         &self,
-        live: &Value,
         object: &mut Value,
-        path: &[String],
-        applied: Option<(&Value, bool)>,
+        places: &ScalePaths,
+        mut before: Value,
+        written: ScaleWrite<'_>,
     ) -> Result<Value, ApiError> {
         let Some(schema) = builtin().kind("autoscaling", "v1", "Scale") else {
             return Err(ApiError::internal("no schema for kind Scale"));
@@ -216,20 +229,20 @@ impl Writer<'_> {
                 .cloned()
         };
         let api_version = self.resource.gvk.api_version();
-        let path: Vec<&str> = path.iter().map(String::as_str).collect();
-        let paths: &ScalePaths<'_> = &[(&api_version, Some(&path))];
-        let parent = fields(live);
+        let own = keys(&places.spec_replicas);
+        let others: Vec<(&str, Option<Vec<&str>>)> = places
+            .others
+            .iter()
+            .map(|(version, path)| (version.as_str(), path.as_deref().map(keys)))
+            .collect();
+        let paths: Vec<(&str, Option<&[&str]>)> = others
+            .iter()
+            .map(|(version, path)| (*version, path.as_deref()))
+            .chain([(&*api_version, Some(&*own))])
+            .collect();
+        let parent = fields(object);
         let failed = |error: String| ApiError::internal(error);
-        let shown = apply::scale_to_subresource(parent.as_ref(), paths).map_err(failed)?;
-        let replicas = |object: &Value| meta::dig(object, &path).cloned().unwrap_or_else(|| 0.into());
-        let scale = |object: &Value| {
-            json!({
-                "apiVersion": "autoscaling/v1", "kind": "Scale",
-                "metadata": {"name": meta::name(object), "namespace": meta::namespace(object)},
-                "spec": {"replicas": replicas(object)},
-            })
-        };
-        let mut before = scale(live);
+        let shown = apply::scale_to_subresource(parent.as_ref(), &paths).map_err(failed)?;
         meta::set(&mut before, "managedFields", shown.unwrap_or_default());
         let versions = SameShape {
             api_versions: &["autoscaling/v1"],
@@ -245,15 +258,16 @@ impl Writer<'_> {
             now: &now,
             filters: &[],
         };
-        let after = match applied {
-            Some((patch, force)) => apply::apply(Some(&before), patch, &versions, &options, force)?.object,
-            None => {
-                let mut after = scale(object);
+        let after = match written {
+            ScaleWrite::Applied(patch, force) => {
+                apply::apply(Some(&before), patch, &versions, &options, force)?.object
+            }
+            ScaleWrite::Replaced(mut after) => {
                 apply::update(Some(&before), &mut after, &versions, &options);
                 after
             }
         };
-        let merged = apply::scale_to_parent(parent.as_ref(), fields(&after).as_ref(), &api_version, paths);
+        let merged = apply::scale_to_parent(parent.as_ref(), fields(&after).as_ref(), &api_version, &paths);
         meta::set(
             object,
             "managedFields",
@@ -261,4 +275,16 @@ impl Writer<'_> {
         );
         Ok(after)
     }
+}
+
+fn keys(path: &[String]) -> Vec<&str> {
+    path.iter().map(String::as_str).collect()
+}
+
+/// How a scale is written.
+pub(crate) enum ScaleWrite<'a> {
+    /// It is this.
+    Replaced(Value),
+    /// By applying this, which may take fields over or not.
+    Applied(&'a Value, bool),
 }

@@ -185,7 +185,7 @@ async fn change(
         call.authorized.context().warn(warning);
     }
     cpu::slice().await;
-    call.strategy.canonicalize(&mut object);
+    call.canonicalize(&mut object);
     call.drop_empty_lists(&mut object);
     crate::write::managed::ignore_time_only(&mut object, &live);
     cpu::slice().await;

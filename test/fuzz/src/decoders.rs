@@ -40,7 +40,7 @@ pub(crate) fn chosen(data: &[u8]) -> Option<(KindSchema, String, &'static str, &
 pub fn json(data: &[u8]) {
     // The two are alike on what they take, but for the strictness about what stands twice.
     let _ = codec::json::interpret(data);
-    let _ = codec::json::decode_patch(data);
+    let _ = codec::json::decode_exactly(data);
     if let Ok(decoded) = codec::json::decode(data) {
         assert!(
             weight(&decoded.value) <= 4 * data.len() + 1,

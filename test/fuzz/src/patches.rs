@@ -10,7 +10,7 @@ use crate::{halves, weight};
 fn parts(data: &[u8]) -> Option<(Value, Value, usize)> {
     let (object, patch) = halves(data);
     let object = codec::json::decode(object).ok()?.value;
-    let patch = codec::json::decode_patch(patch).ok()?.value;
+    let patch = codec::json::decode_exactly(patch).ok()?.value;
     Some((object, patch, data.len()))
 }
 

@@ -294,6 +294,13 @@ async fn a_schema_without_its_level_is_passed_over() {
         format!("{begin} but there is no such object")
     );
     let lost = server.root.get(&format!("{SCHEMAS}/lost")).await.json;
+    let entries = lost["metadata"]["managedFields"].as_array();
+    let manager = "api-priority-and-fairness-config-consumer-v1";
+    let applied = |entry: &Value| entry["manager"] == manager && entry["operation"] == "Apply";
+    assert!(
+        entries.is_some_and(|entries| entries.iter().any(applied)),
+        "{lost}"
+    );
     assert_ne!(flow(&server.alice.get(MAPS).await).0, uid(&lost));
     let level = level("missing", &json!({"type": "Reject"}));
     server.root.post(LEVELS, &level).await.expect(201);

@@ -10,6 +10,7 @@ mod audit;
 mod authorizers;
 mod break_glass;
 mod cbor;
+mod custom_answers;
 mod custom_bounds;
 mod custom_conversion;
 mod custom_migration;

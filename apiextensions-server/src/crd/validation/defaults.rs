@@ -19,7 +19,7 @@ pub(super) fn validate(path: &FieldPath<'_>, raw: &Value, require_pruned: bool) 
     if !props.any(&mut |node| node.get("default").is_some()) {
         return errors;
     }
-    let Ok(compiled) = schema::compile(raw) else {
+    let Ok(compiled) = schema::compile_for_defaults(raw) else {
         return errors;
     };
     let mut walk = Walk {
@@ -128,7 +128,11 @@ impl<'s> Walk<'_, 's> {
             let found = if inside_meta {
                 in_metadata(&at, default, around)
             } else {
-                self.outside_metadata(&at, props, node, default)
+                if self.require_pruned && !is_pruned(props, node, default) {
+                    let why = "must not have unknown fields";
+                    self.errors.push(FieldError::invalid(&at, default, why));
+                }
+                outside_metadata(&at, props, node, default)
             };
             let found = if found.is_empty() {
                 let mut found = values::validate(node, default, &at);
@@ -157,23 +161,6 @@ impl<'s> Walk<'_, 's> {
         }
     }
 
-    fn outside_metadata(
-        &self,
-        at: &FieldPath<'_>,
-        props: Props<'_>,
-        node: SchemaRef<'_>,
-        default: &Value,
-    ) -> Vec<FieldError> {
-        if self.require_pruned && !is_pruned(props, node, default) {
-            return vec![FieldError::invalid(at, default, "must not have unknown fields")];
-        }
-        let mut copy = default.clone();
-        if let Err(error) = custom::coerce_metadata(node, &mut copy, props.embedded(), false) {
-            return vec![below(at, error)];
-        }
-        embedded::validate_within(node, default, at)
-    }
-
     /// Rules hold of a default that has always been there, and of one that is new.
     fn rules(
         &mut self,
@@ -194,6 +181,20 @@ impl<'s> Walk<'_, 's> {
         }
         found
     }
+}
+
+/// A default elsewhere may have objects embedded in it, with metadata of their own.
+fn outside_metadata(
+    at: &FieldPath<'_>,
+    props: Props<'_>,
+    node: SchemaRef<'_>,
+    default: &Value,
+) -> Vec<FieldError> {
+    let mut copy = default.clone();
+    if let Err(error) = custom::coerce_metadata(node, &mut copy, props.embedded(), false) {
+        return vec![below(at, error)];
+    }
+    embedded::validate_within(node, default, at)
 }
 
 /// An error of a part, with the path of the default.

@@ -318,8 +318,8 @@ impl Walk<'_> {
         let properties = path.child("properties");
         for (name, property) in s.schemas("properties") {
             let mut below = inherited.clone();
-            // Only granular maps pair up the old and the new value of a key.
-            if s.map_type().is_some_and(|t| t != "granular") {
+            // Of a map of a type that is not known nothing is said about its keys.
+            if s.map_type().is_some_and(|t| !matches!(t, "granular" | "atomic")) {
                 below = below.uncorrelatable_from(path);
             }
             if (root || s.embedded()) && matches!(name, "metadata" | "kind" | "apiVersion") {

@@ -2,6 +2,7 @@ mod custom;
 mod growth;
 mod histories;
 mod server;
+mod versions;
 
 use serde_json::json;
 

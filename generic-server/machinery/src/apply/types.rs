@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 use serde_json::Value;
 
 use super::path::PathElement;
+use crate::codec::typed::JSON;
 use crate::schema::{FieldDef, Format, KindSchema, ListType, SchemaRef, Type, builtin};
 
 /// The type of a place in an object.
@@ -83,7 +84,6 @@ fn object_meta() -> Ty<'static> {
 }
 
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
-const RAW_JSON: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSON";
 
 impl<'a> Ty<'a> {
     /// The type of a whole object.
@@ -95,7 +95,7 @@ impl<'a> Ty<'a> {
         let node = schema.node();
         if node.format == Some(Format::Raw) {
             // Upstream publishes `JSON` without a type, which is deduced, and RawExtension as one value.
-            return if node.type_name.as_deref() == Some(RAW_JSON) {
+            return if node.type_name.as_deref() == Some(JSON) {
                 Ty::Deduced
             } else {
                 Ty::Untyped
@@ -140,12 +140,14 @@ impl<'a> Ty<'a> {
             Type::Array => Shape::List(list_ty(schema, preserve)),
             Type::String => Shape::Scalar(match &schema.node().format {
                 None | Some(Format::Byte) => Scalar::String,
+                Some(Format::Other(name)) if &**name == "byte" => Scalar::String,
                 Some(_) => Scalar::Any,
             }),
             Type::Integer | Type::Number => Shape::Scalar(Scalar::Numeric),
             Type::Boolean => Shape::Scalar(Scalar::Boolean),
-            Type::IntOrString => Shape::Scalar(Scalar::Any),
-            Type::Any => match value {
+            // The built-in type is published as a scalar, in a schema of a custom resource it has no type.
+            Type::IntOrString if schema.node().type_name.is_some() => Shape::Scalar(Scalar::Any),
+            Type::Any | Type::IntOrString => match value {
                 Some(Value::Array(_)) => Shape::List(list_ty(schema, preserve)),
                 Some(Value::Number(_) | Value::String(_) | Value::Bool(_)) => Shape::Scalar(Scalar::Any),
                 _ => Shape::Map(map_ty(schema, preserve)),

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use super::typed::{self, Findings, Literal, Mismatch, Step};
 use super::{DecodeError, Decoded, Memory};
-use crate::schema::SchemaRef;
+use crate::schema::{Format, SchemaRef};
 use crate::{limits, steps};
 
 /// Reads JSON that was checked when it was written: the fast way.
@@ -34,11 +34,12 @@ pub fn decode(bytes: &[u8]) -> Result<Decoded, DecodeError> {
     run(Parser::new(bytes), None)
 }
 
-/// The same of a patch that will be read as a built-in type: `2.0` stays a double, which an integer field then refuses.
+/// The same, but `2.0` stays a double: an integer field of a built-in type refuses it in a patch, and in a custom resource it is another value
+/// than 2 until it is stored.
 ///
 /// # Errors
 /// When the bytes are not one JSON document.
-pub fn decode_patch(bytes: &[u8]) -> Result<Decoded, DecodeError> {
+pub fn decode_exactly(bytes: &[u8]) -> Result<Decoded, DecodeError> {
     let parser = Parser {
         keeps_doubles: true,
         ..Parser::new(bytes)
@@ -320,7 +321,9 @@ impl<'a, 's> Parser<'a, 's> {
 
     fn array(&mut self, schema: Option<SchemaRef<'s>>) -> Result<Value, DecodeError> {
         let schema = schema.filter(|s| !typed::is_raw(s.node()));
-        let items = match schema {
+        let is_bytes = |schema: &SchemaRef<'s>| schema.node().format == Some(Format::Byte);
+        let bytes = schema.filter(is_bytes);
+        let items = match schema.filter(|schema| !is_bytes(schema)) {
             None => None,
             Some(schema) => match typed::list_items(schema) {
                 Some(items) => items,
@@ -354,7 +357,13 @@ impl<'a, 's> Parser<'a, 's> {
             }
         }
         self.depth -= 1;
-        Ok(Value::Array(out))
+        let Some(schema) = bytes else {
+            return Ok(Value::Array(out));
+        };
+        Ok(typed::bytes_of_list(&out).unwrap_or_else(|mismatch| {
+            self.findings.mismatch(schema, mismatch);
+            Value::Null
+        }))
     }
 
     /// Passes over a value, checking its syntax.

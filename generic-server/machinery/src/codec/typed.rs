@@ -220,6 +220,9 @@ pub(crate) fn takes_fields(node: &Node) -> bool {
         )
 }
 
+/// Any JSON in the schema of a custom resource.
+pub(crate) const JSON: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSON";
+
 /// Whether any JSON is taken as it is.
 pub(crate) fn is_raw(node: &Node) -> bool {
     node.format == Some(Format::Raw)
@@ -233,6 +236,28 @@ pub(crate) fn list_items(schema: SchemaRef<'_>) -> Option<Option<SchemaRef<'_>>>
         Some(Format::SchemaOrStrings) => Some(None),
         _ if node.ty == Type::Array => Some(schema.items()),
         _ => None,
+    }
+}
+
+/// The bytes that a list of numbers is in the place of base64, as Go reads it; the error is its text about an item that is no byte.
+pub(crate) fn bytes_of_list(items: &[Value]) -> Result<Value, Mismatch> {
+    let byte = |item: &Value| match item {
+        Value::Null => Ok(0),
+        Value::Number(number) => number
+            .as_u64()
+            .and_then(|number| u8::try_from(number).ok())
+            .ok_or_else(|| format!("number {number}")),
+        Value::Bool(_) => Err("bool".to_owned()),
+        Value::String(_) => Err("string".to_owned()),
+        Value::Array(_) => Err("array".to_owned()),
+        Value::Object(_) => Err("object".to_owned()),
+    };
+    let bytes: Result<Vec<u8>, String> = items.iter().map(byte).collect();
+    match bytes {
+        Ok(bytes) => Ok(Value::String(STANDARD.encode(bytes))),
+        Err(found) => Err(Mismatch::Own(format!(
+            "json: cannot unmarshal {found} into Go value of type uint8"
+        ))),
     }
 }
 
@@ -256,6 +281,18 @@ pub(crate) fn free_double(value: f64) -> Value {
         return Value::from(value as i64);
     }
     serde_json::Number::from_f64(value).map_or(Value::Null, Value::Number)
+}
+
+/// Writes whole doubles as whole numbers, as which they are read back: `2.0` is 2 where it is stored.
+pub fn settle_numbers(value: &mut Value) {
+    match value {
+        Value::Object(map) => map.values_mut().for_each(settle_numbers),
+        Value::Array(items) => items.iter_mut().for_each(settle_numbers),
+        Value::Number(number) if number.is_f64() => {
+            *value = free_double(number.as_f64().unwrap_or_default());
+        }
+        _ => {}
+    }
 }
 
 /// A scalar in the normal form of its type.
@@ -562,6 +599,11 @@ fn decode<'s>(
 fn convert<'s>(findings: &mut Findings<'s>, schema: SchemaRef<'s>, value: Value) -> Value {
     let node = schema.node();
     if is_raw(node) {
+        let mut value = value;
+        // Upstream reads and writes JSON in schemas, but passes on the bytes of other raw values.
+        if node.type_name.as_deref() == Some(JSON) {
+            settle_numbers(&mut value);
+        }
         return value;
     }
     if !findings.take(size_of::<Value>()) {
@@ -570,6 +612,7 @@ fn convert<'s>(findings: &mut Findings<'s>, schema: SchemaRef<'s>, value: Value)
     let scalar = match value {
         Value::Null => return Value::Null,
         Value::Object(map) => return convert_object(findings, schema, map),
+        Value::Array(items) if node.format == Some(Format::Byte) => bytes_of_list(&items),
         Value::Array(items) => {
             let Some(item_schema) = list_items(schema) else {
                 findings.mismatch(schema, Mismatch::Kind("array".into()));

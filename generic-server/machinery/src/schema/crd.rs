@@ -18,18 +18,19 @@ use crate::{FieldError, FieldPath, limits};
 /// # Errors
 /// Patterns that are none, and what no structural schema has (`items` by position, deeper nesting than objects may have).
 pub fn compile(props: &Value) -> Result<Schema, Vec<FieldError>> {
-    let mut compiler = Compiler::default();
-    let path = FieldPath::ROOT;
-    let root = compiler.node(props, &path, 0, Place::Property);
-    if !compiler.errors.is_empty() {
-        return Err(compiler.errors);
-    }
-    let mut nodes = compiler.nodes;
-    nodes.shrink_to_fit();
-    Ok(Schema {
-        nodes,
-        root: Some(root),
-    })
+    Compiler::default().compile(props)
+}
+
+/// The same, as upstream judges defaults by it: `x-kubernetes-int-or-string` is of any type there.
+///
+/// # Errors
+/// As [`compile`].
+pub fn compile_for_defaults(props: &Value) -> Result<Schema, Vec<FieldError>> {
+    let compiler = Compiler {
+        int_or_string_is_any: true,
+        ..Compiler::default()
+    };
+    compiler.compile(props)
 }
 
 /// Where a node stands: properties keep their default in the field.
@@ -46,6 +47,7 @@ struct Compiler {
     /// Leaves that say nothing but their type.
     leaves: HashMap<(u8, bool, bool, String), NodeId>,
     errors: Vec<FieldError>,
+    int_or_string_is_any: bool,
 }
 
 fn text<'a>(props: &'a Value, key: &str) -> &'a str {
@@ -76,6 +78,19 @@ fn list<'a>(props: &'a Value, key: &str) -> &'a [Value] {
 }
 
 impl Compiler {
+    fn compile(mut self, props: &Value) -> Result<Schema, Vec<FieldError>> {
+        let path = FieldPath::ROOT;
+        let root = self.node(props, &path, 0, Place::Property);
+        if !self.errors.is_empty() {
+            return Err(self.errors);
+        }
+        self.nodes.shrink_to_fit();
+        Ok(Schema {
+            nodes: self.nodes,
+            root: Some(root),
+        })
+    }
+
     fn name(&mut self, name: &str) -> Arc<str> {
         if let Some(known) = self.names.get(name) {
             return known.clone();
@@ -99,7 +114,10 @@ impl Compiler {
             return self.add(Node::default());
         }
         let mut node = Node {
-            ty: ty(props),
+            ty: match ty(props) {
+                Type::IntOrString if self.int_or_string_is_any => Type::Any,
+                ty => ty,
+            },
             nullable: flag(props, "nullable"),
             preserve_unknown: flag(props, "x-kubernetes-preserve-unknown-fields"),
             embedded: flag(props, "x-kubernetes-embedded-resource"),
@@ -117,7 +135,14 @@ impl Compiler {
             node.fields = self.fields(properties, &required, &path.child("properties"), depth);
         }
         match props.get("additionalProperties") {
-            Some(Value::Bool(true)) => node.additional = Some(self.leaf(Node::default(), "")),
+            // Nothing is known of the values: nulls stay.
+            Some(Value::Bool(true)) => {
+                let anything = Node {
+                    nullable: true,
+                    ..Node::default()
+                };
+                node.additional = Some(self.leaf(anything, ""));
+            }
             Some(Value::Bool(false)) => {
                 node.rules.get_or_insert_default().deny_additional = true;
             }
@@ -204,9 +229,10 @@ impl Compiler {
             (Type::Integer, "int64") => Some(Format::Int64),
             (Type::Number, "double") => Some(Format::Double),
             (Type::Number, "float") => Some(Format::Other(self.name("float"))),
-            (Type::String | Type::Any, other) if formats::find(other).is_some() => {
+            (Type::String | Type::Any | Type::IntOrString, other) if formats::find(other).is_some() => {
                 Some(Format::Other(self.name(other)))
             }
+            (Type::String, _) => Some(Format::Unknown),
             _ => None,
         }
     }

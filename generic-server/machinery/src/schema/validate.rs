@@ -12,7 +12,8 @@ use serde_json::{Map, Number, Value};
 use super::{Format, Rules, SchemaRef, Type, formats};
 use crate::{FieldError, FieldPath};
 
-use ratchet::Correlated;
+pub use ratchet::{Correlated, OldItems};
+
 use report::{Outcome, Place, Violation};
 
 /// The faults of a new value that stands at `path` (the root for a whole object).
@@ -28,7 +29,7 @@ pub fn validate_update(
     old: &Value,
     path: &FieldPath<'_>,
 ) -> Vec<FieldError> {
-    let correlated = Correlated { schema, value, old };
+    let correlated = Correlated::new(schema, value, old);
     let outcome = check_ratcheting(schema, value, &Place::Root, correlated);
     report::field_errors(outcome, path)
 }
@@ -182,8 +183,11 @@ fn check_enum(rules: &Rules, value: &Value, place: &Place<'_>, out: &mut Outcome
     let Some(allowed) = &rules.enumeration else { return };
     let same = |allowed: &Value| match (allowed, value) {
         (Value::Null, _) => false,
-        // Numbers compare by value: 1 is 1.0.
-        (Value::Number(a), Value::Number(b)) => a == b || a.as_f64() == b.as_f64(),
+        // The value is converted to the type of what is allowed: 1 is 1.0, and for a whole number 1.5 is 1.
+        (Value::Number(a), Value::Number(b)) => match a.as_i64() {
+            Some(a) if b.is_f64() => b.as_f64().is_some_and(|b| b.trunc() == a as f64),
+            _ => a == b || a.as_f64() == b.as_f64(),
+        },
         (a, b) => a == b,
     };
     let found = match value {
@@ -315,19 +319,21 @@ fn show_number(number: &Number) -> String {
     }
 }
 
+/// A whole number of 64 bits, also where it is written as a double.
+fn whole(number: &Number) -> Option<i64> {
+    #[expect(clippy::cast_possible_truncation, reason = "whole and within the range")]
+    let of_double = |double: f64| (double.fract() == 0.0 && double.abs() < 9.2e18).then_some(double as i64);
+    number.as_i64().or_else(|| of_double(number.as_f64()?))
+}
+
 /// Whether a number can be of the type and format that the schema asks for.
 fn in_range(number: &Number, schema: SchemaRef<'_>) -> bool {
     let node = schema.node();
     match (node.ty, &node.format) {
         (Type::Integer, Some(Format::Int32)) => {
-            number.as_i64().is_some_and(|value| i32::try_from(value).is_ok())
+            whole(number).is_some_and(|value| i32::try_from(value).is_ok())
         }
-        (Type::Integer, _) => {
-            number.as_i64().is_some()
-                || number
-                    .as_f64()
-                    .is_some_and(|f| number.is_f64() && f.fract() == 0.0 && f.abs() < 9.2e18)
-        }
+        (Type::Integer, _) => whole(number).is_some(),
         (Type::Number, Some(Format::Other(_))) => number
             .as_f64()
             .is_some_and(|value| value.abs() <= f64::from(f32::MAX)),
@@ -475,7 +481,9 @@ fn check_object(
         out.add(place, Violation::TooMany(max, size, "properties"));
     }
     for (name, value) in map {
-        let child = || correlated.and_then(|c| c.key(name, matches!(place, Place::Root)));
+        // The root's `apiVersion` and `kind` are never compared: both are those of the request.
+        let compared = !matches!(place, Place::Root) || !matches!(name.as_str(), "apiVersion" | "kind");
+        let child = || correlated.filter(|_| compared)?.key(name);
         if let Some((_, inner)) = schema.field(name) {
             out.merge(check_child(inner, value, &Place::Field(place, name), child()));
         } else if let Some(inner) = schema.additional() {

@@ -1,6 +1,7 @@
 //! The cost of updates and applies, and the bounds on their error texts.
 
 use super::*;
+use crate::limits;
 
 /// `managedFields` of so many managers that each applied one key of `data`.
 fn one_key_each(managers: usize) -> Value {

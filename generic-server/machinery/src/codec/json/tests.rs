@@ -185,7 +185,7 @@ fn wrong(api_version: &str, name: &str, body: &str, expected: &str) {
     if let Ok(parsed) = decode(body.as_bytes())
         && !body.contains(".0")
     {
-        let error = typed::decode_builtin(kind(api_version, name).root(), parsed.value).unwrap_err();
+        let error = super::typed::decode_builtin(kind(api_version, name).root(), parsed.value).unwrap_err();
         assert_eq!(error.to_string(), expected);
     }
 }
@@ -256,12 +256,40 @@ fn type_errors_read_as_gos() {
 }
 
 #[test]
+fn bytes_may_be_a_list_of_numbers() {
+    for (list, expected) in [("[]", ""), ("[1,255]", "Af8=")] {
+        let body = format!(r#"{{"data":{{"k":{list}}}}}"#);
+        let secret = typed("v1", "Secret", &body).unwrap();
+        assert_eq!(secret.value["data"]["k"], expected);
+        let parsed = decode(body.as_bytes()).unwrap().value;
+        let reread = super::typed::decode_builtin(kind("v1", "Secret").root(), parsed).unwrap();
+        assert_eq!(reread.value["data"]["k"], expected);
+    }
+    let wrong = typed("v1", "Secret", r#"{"data":{"k":[256]}}"#).unwrap_err();
+    assert_eq!(
+        wrong,
+        "json: cannot unmarshal number 256 into Go value of type uint8"
+    );
+}
+
+#[test]
+fn json_in_a_schema_is_written_as_it_is_read_back() {
+    let schema = kind("apiextensions.k8s.io/v1", "CustomResourceDefinition");
+    let default =
+        |value: Value| json!({"spec": {"versions": [{"schema": {"openAPIV3Schema": {"default": value}}}]}});
+    let reread = super::typed::decode_builtin(schema.root(), default(json!([{"a": 1000.0}, 1.5])));
+    let found = reread.unwrap().value;
+    let found = &found["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["default"];
+    assert_eq!(*found, json!([{"a": 1000}, 1.5]));
+}
+
+#[test]
 fn a_parsed_value_becomes_the_same_as_its_bytes() {
     let body = r#"{"metadata":{"name":"p","bogus":1},"spec":{"containers":[{"name":"c","image":null}],"tolerations":[null]},"status":null}"#;
     let from_bytes = typed("v1", "Pod", body).unwrap();
     let parsed = decode(body.as_bytes()).unwrap().value;
     assert_eq!(
-        typed::decode_builtin(kind("v1", "Pod").root(), parsed).unwrap(),
+        super::typed::decode_builtin(kind("v1", "Pod").root(), parsed).unwrap(),
         from_bytes
     );
     assert_eq!(from_bytes.value["spec"]["tolerations"], json!([{}]));
@@ -313,7 +341,7 @@ fn memory_is_bounded() {
     let error = decoded(most + 1).unwrap_err();
     assert!(error.starts_with("decoded object is too large"), "{error}");
     let parsed = decode(set(most + 1).as_bytes()).unwrap().value;
-    let outcome = typed::decode_builtin(kind("apps/v1", "StatefulSet").root(), parsed).map(drop);
+    let outcome = super::typed::decode_builtin(kind("apps/v1", "StatefulSet").root(), parsed).map(drop);
     assert_eq!(outcome, Err(DecodeError::Syntax(error)));
 }
 
@@ -373,7 +401,7 @@ fn every_decoder_nests_as_deep() {
 #[test]
 fn merged_integers_are_cut() {
     let schema = kind("apps/v1", "StatefulSet");
-    let replicas = |number: i64| serde_json::json!({"spec": {"replicas": number}});
+    let replicas = |number: i64| json!({"spec": {"replicas": number}});
     for (number, cut) in [(3, 3), (2_147_483_648, -2_147_483_648), (1 << 53, 0), (-1, -1)] {
         let decoded = typed::decode_merged(schema.root(), replicas(number)).unwrap();
         assert_eq!(decoded.value["spec"]["replicas"], cut, "{number}");

@@ -86,6 +86,14 @@ fn numbers_and_strings() {
         json!(1),
         &["spec.x: Invalid value: 1: spec.x in body should be greater than 1"],
     );
+    // A double is divided as one, also when it is whole; an integer by what is left of the divisor.
+    check(json!({"type": "number", "multipleOf": 0.5}), json!(1000.0), &[]);
+    check(
+        json!({"type": "number", "multipleOf": 0.5}),
+        json!(1000),
+        &["spec.x: Invalid value: 0: factor MultipleOf declared for spec.x must be positive: 0"],
+    );
+    check(json!({"type": "integer", "format": "int32"}), json!(2.0), &[]);
     check(
         json!({"type": "number", "minimum": 0.5, "multipleOf": 0.5}),
         json!(0.25),
@@ -119,6 +127,14 @@ fn numbers_and_strings() {
         json!({"type": "string", "enum": ["a", "b"]}),
         json!("c"),
         &["spec.x: Unsupported value: \"c\": supported values: \"a\", \"b\""],
+    );
+    // Of a double only what is before the point is compared with whole numbers.
+    let whole = json!({"type": "number", "enum": [1, 2]});
+    check(whole.clone(), json!(1.5), &[]);
+    check(
+        whole,
+        json!(3.5),
+        &["spec.x: Unsupported value: 3.5: supported values: \"1\", \"2\""],
     );
 }
 
@@ -294,7 +310,9 @@ fn old_items_are_found_by_their_keys() {
     ]);
     assert_eq!(faults(&moved, &old), ["[1].v"]);
     crate::steps::check_growth(100, |size| {
-        let list: Value = (0..size).map(|n| json!({"a": n, "v": "long"})).collect();
+        let list: Value = (0..size)
+            .map(|n| json!({"a": n, "b": "x", "v": "long"}))
+            .collect();
         let schema = &schema;
         move || {
             assert_eq!(
