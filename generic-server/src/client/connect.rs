@@ -114,7 +114,7 @@ pub fn fault_of(error: &(dyn Error + 'static)) -> String {
         }
         match error.downcast_ref::<io::Error>().map(io::Error::kind) {
             Some(io::ErrorKind::ConnectionReset) => return "read: connection reset by peer".into(),
-            Some(io::ErrorKind::UnexpectedEof) => return "unexpected EOF".into(),
+            Some(io::ErrorKind::UnexpectedEof) => return "EOF".into(),
             _ => {}
         }
         last = error.to_string();

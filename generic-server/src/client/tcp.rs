@@ -115,6 +115,15 @@ pub(super) fn tls_fault(error: &io::Error, name: &ServerName<'_>) -> String {
             format!("{expired}: current time {now} is before {begin}")
         }
         Some(Error::InvalidCertificate(Bad::Expired | Bad::NotValidYet)) => expired.to_string(),
+        Some(Error::InvalidCertificate(Bad::NotValidForNameContext { presented, .. }))
+            if matches!(name, ServerName::IpAddress(_))
+                && !presented.iter().any(|name| name.starts_with("IpAddress")) =>
+        {
+            format!(
+                "cannot validate certificate for {} because it doesn't contain any IP SANs",
+                name.to_str()
+            )
+        }
         Some(Error::InvalidCertificate(Bad::NotValidForName)) => format!(
             "certificate is not valid for any names, but wanted to match {}",
             name.to_str()

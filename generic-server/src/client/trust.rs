@@ -218,11 +218,11 @@ impl ServerCertVerifier for Verifier {
                     known.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
                 match verified {
                     // Go takes a server whose certificate is itself an authority's, as `openssl req -x509 -CA` makes them.
-                    Err(error)
-                        if is_authority_that_serves(&error)
-                            && is_issued_by_one(end_entity, pinned, &self.algorithms) =>
-                    {
-                        verify_pinned(end_entity, server_name, now)
+                    Err(error) if is_authority_that_serves(&error) => {
+                        match is_issued_by_one(end_entity, pinned, &self.algorithms) {
+                            true => verify_pinned(end_entity, server_name, now),
+                            false => Err(CertificateError::UnknownIssuer.into()),
+                        }
                     }
                     verified => verified,
                 }

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::request::User;
-use crate::zero_values::{filled, or_default, texts};
+use crate::zero_values::{filled, object, or_default, texts};
 
 /// The status of a TokenReview. As in Go, null is the empty value of each type.
 #[derive(Debug, Default, Deserialize)]
@@ -15,7 +15,7 @@ use crate::zero_values::{filled, or_default, texts};
 pub(super) struct ReviewStatus {
     #[serde(deserialize_with = "or_default")]
     pub(super) authenticated: bool,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "object")]
     pub(super) user: ReviewUser,
     #[serde(deserialize_with = "texts")]
     pub(super) audiences: Vec<String>,
@@ -44,7 +44,7 @@ impl ReviewStatus {
     /// A field that has another type than its own.
     pub(super) fn of(answer: &Value) -> Result<Self, String> {
         let status = answer.get("status").unwrap_or(&Value::Null);
-        or_default(status).map_err(|error| format!("the status of the TokenReview cannot be read: {error}"))
+        object(status).map_err(|error| format!("the status of the TokenReview cannot be read: {error}"))
     }
 }
 
@@ -105,6 +105,7 @@ mod tests {
             json!({"audiences": "a"}),
             json!({"error": 1}),
             json!(1),
+            json!([true]),
         ] {
             assert!(ReviewStatus::of(&json!({"status": bad})).is_err(), "{bad}");
         }

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use base64::Engine;
 use machinery::{ApiError, meta};
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 use crate::admission::Attributes;
 use crate::dynamic_admission::expression::request_value;
 use crate::dynamic_admission::view::View;
-use crate::zero_values::{or_default, texts};
+use crate::zero_values::{object, or_default, texts};
 
 const GROUP: &str = "admission.k8s.io";
 
@@ -133,7 +134,17 @@ pub(super) struct Answer {
     api_version: String,
     #[serde(deserialize_with = "or_default")]
     kind: String,
+    #[serde(deserialize_with = "present")]
     response: Option<Response>,
+}
+
+/// `None` for null alone.
+fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Response>, D::Error> {
+    let value = Value::deserialize(from)?;
+    match value.is_null() {
+        true => Ok(None),
+        false => object(value).map(Some).map_err(D::Error::custom),
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -184,7 +195,7 @@ impl Answer {
     /// # Errors
     /// It is no AdmissionReview.
     pub(super) fn of(review: &Value) -> Result<Self, String> {
-        Answer::deserialize(review).map_err(|error| error.to_string())
+        object(review).map_err(|error: serde_json::Error| error.to_string())
     }
 }
 
@@ -211,4 +222,39 @@ pub(super) fn refusal(hook: &str, status: Option<Value>) -> ApiError {
     status["code"] = code.clamp(400, 599).into();
     status["message"] = message.clone().into();
     ApiError::from_value(&status).unwrap_or_else(|| ApiError::bad_request(message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_read_whole_or_not_at_all() {
+        let response = |response: Value| Answer::of(&json!({"response": response}));
+        for good in [
+            json!({"allowed": true, "warnings": null, "auditAnnotations": {"k": null}, "status": null}),
+            json!({"allowed": false, "status": {"code": 403, "message": "m", "details": null}}),
+            Value::Null,
+        ] {
+            assert!(response(good.clone()).is_ok(), "{good}");
+        }
+        for bad in [
+            json!([]),
+            json!("x"),
+            json!({"allowed": "true"}),
+            json!({"allowed": 1}),
+            json!({"warnings": "w"}),
+            json!({"warnings": [1]}),
+            json!({"auditAnnotations": ["x"]}),
+            json!({"auditAnnotations": {"k": 1}}),
+            json!({"status": "no"}),
+            json!({"status": {"code": "403"}}),
+            json!({"status": {"message": 1}}),
+            json!({"patch": {}}),
+            json!({"patchType": 1}),
+        ] {
+            assert!(response(bad.clone()).is_err(), "{bad}");
+        }
+        assert!(Answer::of(&json!([])).is_err());
+    }
 }
