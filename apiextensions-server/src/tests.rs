@@ -547,6 +547,18 @@ async fn rules_and_defaults_of_a_definition_are_judged_as_upstream_does() {
     let dear = defined("dears", json!({"a": either(json!(2.5))})).await;
     let dear = dear.expect_err("more than the maximum");
     assert!(dear.message().contains("less than or equal to 2"), "{dear:?}");
+    // A whole double is judged as one, and stored as a whole number.
+    let halves = json!({"type": "number", "multipleOf": 0.5, "default": 1000.0});
+    defined("halves", json!({"a": halves})).await.expect("valid");
+    let stored = world.server.crds.store().expect("stored").as_system();
+    let stored = stored.find("", "halves.example.com").await.expect("readable");
+    let default = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/a/default";
+    let stored = stored.expect("there").value();
+    assert_eq!(stored.pointer(default), Some(&json!(1000)));
+    // Objects embedded in others have a kind.
+    let embedded = json!({"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true,
+        "x-kubernetes-validations": [{"rule": "self.kind != '' && self.metadata.name != ''"}]});
+    defined("embeds", json!({"e": embedded})).await.expect("valid");
     // Unknown fields of a default are a fault besides others.
     let wrong = defined("wrongs", json!({"a": {"type": "integer", "default": {"x": 1}}})).await;
     let wrong = wrong.expect_err("an object is no integer");

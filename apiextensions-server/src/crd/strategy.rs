@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use machinery::names::name_is_dns_subdomain;
-use machinery::{FieldError, meta};
+use machinery::{FieldError, codec, meta};
 use serde_json::{Value, json};
 
 use futures_util::FutureExt;
@@ -94,6 +94,11 @@ fn track_storage_version(crd: &mut Value) {
 }
 
 impl Strategy for CrdStrategy {
+    fn canonicalize(&self, object: &mut Value) {
+        // Defaults and enumerations may hold any JSON.
+        codec::typed::settle_numbers(object);
+    }
+
     fn name_rule(&self) -> NameRule {
         name_is_dns_subdomain
     }

@@ -300,7 +300,9 @@ impl RuleTree {
             if transition && old.is_none() && !rule.optional_old {
                 continue;
             }
-            let bound = bind(decl, value, old, rule.optional_old);
+            // An old value of another type is no fault of a rule that does not look at it.
+            let compared = old.filter(|_| transition);
+            let bound = bind(decl, value, compared, rule.optional_old);
             let result = bound.and_then(|bindings| program.eval(&bindings, &mut run.budget));
             match result {
                 Ok(verdict) if verdict.as_bool() == Some(true) => continue,
@@ -469,6 +471,20 @@ mod tests {
         );
         // An item without one of the keys is that of nobody.
         check(json!([{"a": "y", "n": 4}, {"b": 1, "n": 0}]), old, &[]);
+    }
+
+    #[test]
+    fn an_old_value_of_another_type_matters_to_rules_that_look_at_it() {
+        let outcome = |rule: &str| {
+            let schema = json!({"type": "boolean", "x-kubernetes-validations": [{"rule": rule}]});
+            let tree =
+                RuleTree::of(Props::new(&schema), false, &mut Compiler::default()).expect("it has rules");
+            tree.evaluate(&FieldPath::new("b"), &json!(true), Some(&json!(3)), None)
+                .errors
+                .len()
+        };
+        assert_eq!(outcome("string(self) == 'true'"), 0);
+        assert_eq!(outcome("self == oldSelf"), 1);
     }
 
     #[test]

@@ -95,6 +95,9 @@ impl fmt::Display for Print<'_> {
                 separated(f, " ", map, |f, (key, value)| write!(f, "{key}:{}", Print(value)))?;
                 f.write_str("]")
             }
+            Value::Number(number) if number.is_f64() => {
+                f.write_str(&general(number.as_f64().unwrap_or_default()))
+            }
             scalar => write!(f, "{scalar}"),
         }
     }
@@ -120,6 +123,9 @@ impl fmt::Display for Syntax<'_> {
                     write!(f, "{}:{}", Quoted(key), Syntax(value))
                 })?;
                 f.write_str("}")
+            }
+            Value::Number(number) if number.is_f64() => {
+                f.write_str(&general(number.as_f64().unwrap_or_default()))
             }
             scalar => write!(f, "{scalar}"),
         }

@@ -187,6 +187,7 @@ pub fn are_enough(errors: &[FieldError]) -> bool {
 pub fn show_value(value: &Value) -> String {
     match value {
         Value::String(s) => show_text(s),
+        Value::Number(number) if number.is_f64() => go::general(number.as_f64().unwrap_or_default()),
         other => clip(limits::SHOWN_VALUE_BYTES, other),
     }
 }

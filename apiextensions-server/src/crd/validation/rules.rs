@@ -37,6 +37,7 @@ pub(super) struct CostContext<'a> {
     schema: Props<'a>,
     /// `None`: unbounded.
     cardinality: Option<u64>,
+    /// Its values are whole objects.
     root: bool,
 }
 
@@ -55,7 +56,7 @@ impl<'a> CostContext<'a> {
         CostContext {
             schema,
             cardinality: self.cardinality.zip(factor).map(|(n, f)| n.saturating_mul(f)),
-            root: false,
+            root: schema.embedded(),
         }
     }
 }

@@ -8,7 +8,6 @@ use std::sync::LazyLock;
 use serde_json::Value;
 
 use super::path::PathElement;
-use crate::codec::typed::JSON;
 use crate::schema::{FieldDef, Format, KindSchema, ListType, SchemaRef, Type, builtin};
 
 /// The type of a place in an object.
@@ -84,6 +83,7 @@ fn object_meta() -> Ty<'static> {
 }
 
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+const RAW_JSON: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSON";
 
 impl<'a> Ty<'a> {
     /// The type of a whole object.
@@ -95,7 +95,7 @@ impl<'a> Ty<'a> {
         let node = schema.node();
         if node.format == Some(Format::Raw) {
             // Upstream publishes `JSON` without a type, which is deduced, and RawExtension as one value.
-            return if node.type_name.as_deref() == Some(JSON) {
+            return if node.type_name.as_deref() == Some(RAW_JSON) {
                 Ty::Deduced
             } else {
                 Ty::Untyped

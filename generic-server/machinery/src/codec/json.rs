@@ -60,12 +60,16 @@ pub(super) fn decode_within(bytes: &[u8], depth: usize, memory: &mut Memory) -> 
     Ok(value)
 }
 
-/// Decodes a document of a built-in type. Finds duplicate and unknown fields; the value is in upstream's form.
+/// Decodes a document of a built-in type. Finds duplicate and unknown fields; the value is in upstream's form. In raw JSON `2.0` stays a double.
 ///
 /// # Errors
 /// When the bytes are not one JSON document or a value does not fit its field.
 pub fn decode_typed(bytes: &[u8], schema: SchemaRef<'_>) -> Result<Decoded, DecodeError> {
-    run(Parser::new(bytes), Some(schema))
+    let parser = Parser {
+        keeps_doubles: true,
+        ..Parser::new(bytes)
+    };
+    run(parser, Some(schema))
 }
 
 fn run<'s>(mut parser: Parser<'_, 's>, schema: Option<SchemaRef<'s>>) -> Result<Decoded, DecodeError> {
@@ -196,10 +200,7 @@ impl<'a, 's> Parser<'a, 's> {
                 let text = self.number()?;
                 match schema {
                     Some(schema) => Ok(self.scalar(schema, Literal::Number(text))),
-                    None if self.keeps_doubles && text.bytes().any(|b| matches!(b, b'.' | b'e' | b'E')) => {
-                        let double = text.parse().ok().and_then(serde_json::Number::from_f64);
-                        double.map(Value::Number).ok_or_else(|| not_a_double(text))
-                    }
+                    None if self.keeps_doubles => typed::exact_number(text).ok_or_else(|| not_a_double(text)),
                     None => typed::free_number(text).ok_or_else(|| not_a_double(text)),
                 }
             }

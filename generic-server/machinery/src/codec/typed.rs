@@ -220,9 +220,6 @@ pub(crate) fn takes_fields(node: &Node) -> bool {
         )
 }
 
-/// Any JSON in the schema of a custom resource.
-pub(crate) const JSON: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSON";
-
 /// Whether any JSON is taken as it is.
 pub(crate) fn is_raw(node: &Node) -> bool {
     node.format == Some(Format::Raw)
@@ -269,6 +266,15 @@ pub(crate) fn free_number(text: &str) -> Option<Value> {
     double(text)
 }
 
+/// The same, but a double stays one, also when it is whole.
+pub(crate) fn exact_number(text: &str) -> Option<Value> {
+    if text.bytes().any(|b| matches!(b, b'.' | b'e' | b'E')) {
+        let double = text.parse().ok().and_then(serde_json::Number::from_f64);
+        return double.map(Value::Number);
+    }
+    free_number(text)
+}
+
 /// A double as Go writes it: whole ones without a fraction.
 fn double(text: &str) -> Option<Value> {
     let value: f64 = text.parse().ok()?;
@@ -304,7 +310,7 @@ pub(crate) fn literal(node: &Node, literal: Literal<'_>) -> Result<Value, Mismat
                 Literal::Bool(value) => Ok(Value::Bool(value)),
                 Literal::String(text) => Ok(Value::String(text)),
                 Literal::Number(text) => {
-                    free_number(text).ok_or_else(|| Mismatch::Kind(format!("number {text}")))
+                    exact_number(text).ok_or_else(|| Mismatch::Kind(format!("number {text}")))
                 }
             };
         }
@@ -599,11 +605,6 @@ fn decode<'s>(
 fn convert<'s>(findings: &mut Findings<'s>, schema: SchemaRef<'s>, value: Value) -> Value {
     let node = schema.node();
     if is_raw(node) {
-        let mut value = value;
-        // Upstream reads and writes JSON in schemas, but passes on the bytes of other raw values.
-        if node.type_name.as_deref() == Some(JSON) {
-            settle_numbers(&mut value);
-        }
         return value;
     }
     if !findings.take(size_of::<Value>()) {
