@@ -180,6 +180,23 @@ mod tests {
     }
 
     #[test]
+    fn they_are_told_in_gos_words() {
+        assert_eq!(
+            Deprecated::CommonName.to_string(),
+            "certificate relies on legacy Common Name field, use SANs instead"
+        );
+        let sha1 = Deprecated::Sha1 {
+            algorithm: "SHA1-RSA",
+            issuer: "ca".into(),
+        };
+        assert_eq!(
+            sha1.to_string(),
+            "certificate signed by unknown authority (possibly because of \"x509: cannot verify signature: insecure algorithm SHA1-RSA\" \
+             while trying to verify candidate authority certificate \"ca\")"
+        );
+    }
+
+    #[test]
     fn counts_are_by_subsystem() {
         let counts = DeprecatedCertificates::new("webhooks");
         counts.count(&Deprecated::CommonName);

@@ -380,6 +380,6 @@ mod tests {
         other.subject_alt_names.clear();
         let other = leaf(other);
         let refused = verdict(&[&authority_der], &other).unwrap_err();
-        assert!(!refused.contains("legacy"), "{refused}");
+        assert!(!refused.contains("CommonName"), "{refused}");
     }
 }

@@ -74,7 +74,7 @@ async fn a_webhook_authorizes_requests() {
         asked[0],
         json!({
             "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
-            "metadata": {"creationTimestamp": null},
+            "metadata": {},
             "spec": {
                 "user": "alice", "uid": "1", "groups": ["dev", "system:authenticated"],
                 "resourceAttributes": {

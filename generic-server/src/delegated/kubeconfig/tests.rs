@@ -33,15 +33,15 @@ fn the_current_context() {
     assert_eq!(system.trust, ServerTrust::System);
     let anyone = text.replace(
         "server:",
-        "insecure-skip-tls-verify: true, tls-server-name: n, server:",
+        "insecure-skip-tls-verify: true, tls-server-name: other, server:",
     );
     let anyone = Kubeconfig::parse(&anyone).expect("any server");
     assert_eq!(
         (anyone.trust, anyone.server_name.as_deref()),
-        (ServerTrust::Anyone, Some("n"))
+        (ServerTrust::Anyone, Some("other"))
     );
-    let basic = Kubeconfig::parse(&text.replace("token: t", "username: n, password: p")).expect("a password");
-    assert_eq!(basic.password, Some(("n".to_string(), "p".to_string())));
+    let basic = Kubeconfig::parse(&text.replace("token: t", "username: u, password: p")).expect("a password");
+    assert_eq!(basic.password, Some(("u".to_string(), "p".to_string())));
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn what_is_wrong_is_told_in_upstreams_words() {
         "specifying a root certificates file with the insecure flag is not allowed",
     );
     check(
-        &of(&trusted, "token: t, username: n, password: p"),
+        &of(&trusted, "token: t, username: u, password: p"),
         "invalid configuration: more than one authentication method found for u; found [token basicAuth], only one is allowed",
     );
     check(
