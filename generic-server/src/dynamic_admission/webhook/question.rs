@@ -124,14 +124,10 @@ pub(super) async fn patch(
         }
         PatchError::Unprocessable(text) => ApiError::internal(text),
     })?;
-    let names = |object: &Value| {
-        (
-            meta::api_version(object).to_owned(),
-            meta::kind(object).to_owned(),
-        )
-    };
-    if names(&patched) != names(before) {
-        let (version, kind) = names(&patched);
+    // What a patch takes away is taken as it was.
+    let is_other = |new: &str, old: &str| !new.is_empty() && new != old;
+    let (version, kind) = (meta::api_version(&patched), meta::kind(&patched));
+    if is_other(version, meta::api_version(before)) || is_other(kind, meta::kind(before)) {
         return Err(ApiError::internal(format!(
             "admission webhook \"{}\" attempted to make the object a {kind} of {version}",
             hook.name
