@@ -125,7 +125,7 @@ impl Reload {
             taken.push("encryption configuration");
         }
         for file in &self.followed {
-            if file.look().await {
+            if !is_endless(file.path()) && file.look().await {
                 taken.push(file.name());
             }
         }
@@ -163,9 +163,17 @@ impl Reload {
     }
 }
 
+/// Whether a path leads to a pipe or a device, whose reading may never end.
+fn is_endless(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir())
+}
+
 fn hash(files: &[PathBuf]) -> Option<[u8; 32]> {
     let mut context = digest::Context::new(&digest::SHA256);
     for file in files {
+        if is_endless(file) {
+            return None;
+        }
         let content = std::fs::read(file).ok()?;
         context.update(&(content.len() as u64).to_be_bytes());
         context.update(&content);

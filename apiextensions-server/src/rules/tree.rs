@@ -469,7 +469,7 @@ mod tests {
             old.clone(),
             &[],
         );
-        // An item without one of the keys is that of nobody.
+        // An item that lacks one of the keys has no old value.
         check(json!([{"a": "y", "n": 4}, {"b": 1, "n": 0}]), old, &[]);
     }
 

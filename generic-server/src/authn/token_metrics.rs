@@ -60,7 +60,7 @@ pub(crate) struct Fetch<'a> {
 }
 
 impl Fetch<'_> {
-    /// It has ended so.
+    /// Counts the verification by its verdict.
     pub(crate) fn done(self, verdict: &TokenVerdict) {
         let count = match verdict {
             TokenVerdict::Failed(_) => &self.metrics.failed,

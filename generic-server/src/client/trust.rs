@@ -187,7 +187,7 @@ fn verify_pinned(
     Ok(ServerCertVerified::assertion())
 }
 
-/// The one refusal of webpki that Go does not share.
+/// Whether webpki refused the certificate because it is an authority's, which Go accepts.
 fn is_authority_that_serves(error: &rustls::Error) -> bool {
     match error {
         rustls::Error::InvalidCertificate(CertificateError::Other(other)) => {
