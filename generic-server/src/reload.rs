@@ -14,6 +14,8 @@ use crate::encryption::Encryption;
 const LOOK_INTERVAL: Duration = Duration::from_secs(60);
 /// How often it is asked whether files were written to. Upstream has the system tell it.
 const STAT_INTERVAL: Duration = Duration::from_secs(1);
+/// Bytes of one followed file. Upstream has no bound. Past it: an error in the log, and the content before stays.
+const FILE_BYTES: u64 = 64 << 20;
 
 /// Takes over what files say, or says why it cannot.
 type Apply = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
@@ -71,7 +73,8 @@ impl Reload {
         if files.is_empty() {
             return;
         }
-        let seen = Mutex::new(hash(&files));
+        let readable = files.iter().all(|file| refusal(file).is_none());
+        let seen = Mutex::new(readable.then(|| hash(&files)).flatten());
         self.watched.push(Watched {
             name,
             files,
@@ -99,6 +102,10 @@ impl Reload {
     pub async fn look(&self) -> Vec<&'static str> {
         let mut taken = Vec::new();
         for one in &self.watched {
+            if let Some(error) = one.files.iter().find_map(|file| refusal(file)) {
+                tracing::error!(files = one.name, %error, "changed files cannot be used");
+                continue;
+            }
             let now = hash(&one.files);
             // A file that is away for a moment is being replaced.
             if now.is_none() || now == *one.seen.lock() {
@@ -125,25 +132,44 @@ impl Reload {
             taken.push("encryption configuration");
         }
         for file in &self.followed {
-            if !is_endless(file.path()) && file.look().await {
+            if let Some(error) = refusal(file.path()) {
+                tracing::error!(files = file.name(), %error, "changed files cannot be used");
+            } else if file.look().await {
                 taken.push(file.name());
             }
         }
         taken
     }
 
-    /// Looks again and again, until dropped. Ends at once where there is no file.
+    /// Looks again and again, until dropped. Ends at once where there is no file. A disk that does not answer holds up a thread of
+    /// its own and no request.
     pub async fn follow(self: Arc<Self>) {
         if self.watched.is_empty() && self.encryption.is_none() && self.followed.is_empty() {
             return;
         }
+        let runtime = tokio::runtime::Handle::current();
         let (mut seen, mut looked) = (self.stamps(), Instant::now());
         loop {
             tokio::time::sleep(STAT_INTERVAL).await;
-            let now = self.stamps();
-            if now != seen || looked.elapsed() >= LOOK_INTERVAL {
-                (seen, looked) = (now, Instant::now());
-                self.look().await;
+            let (reload, runtime, before) = (self.clone(), runtime.clone(), seen.clone());
+            let due = looked.elapsed() >= LOOK_INTERVAL;
+            let look = move || {
+                let now = reload.stamps();
+                let look = due || now != before;
+                if look {
+                    runtime.block_on(reload.look());
+                }
+                (now, look)
+            };
+            match tokio::task::spawn_blocking(look).await {
+                Ok((now, look)) => {
+                    seen = now;
+                    if look {
+                        looked = Instant::now();
+                    }
+                }
+                Err(error) if error.is_panic() => tracing::error!(%error, "files could not be looked at"),
+                Err(_) => return,
             }
         }
     }
@@ -163,20 +189,91 @@ impl Reload {
     }
 }
 
-/// Whether a path leads to a pipe or a device, whose reading may never end.
-fn is_endless(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir())
+/// Why a file is not read: a pipe or a device, whose reading may never end, or one that is too large.
+fn refusal(path: &Path) -> Option<String> {
+    let metadata = std::fs::metadata(path).ok()?;
+    let path = path.display();
+    if metadata.is_dir() {
+        None
+    } else if !metadata.is_file() {
+        Some(format!("{path} is no regular file"))
+    } else if metadata.len() > FILE_BYTES {
+        Some(format!("{path} has more than {FILE_BYTES} bytes"))
+    } else {
+        None
+    }
 }
 
 fn hash(files: &[PathBuf]) -> Option<[u8; 32]> {
     let mut context = digest::Context::new(&digest::SHA256);
     for file in files {
-        if is_endless(file) {
-            return None;
-        }
         let content = std::fs::read(file).ok()?;
         context.update(&(content.len() as u64).to_be_bytes());
         context.update(&content);
     }
     context.finish().as_ref().try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    fn watch(file: &Path) -> (Reload, Arc<AtomicUsize>) {
+        let (mut reload, taken) = (Reload::default(), Arc::new(AtomicUsize::new(0)));
+        let counted = taken.clone();
+        reload.watch("tested", [file.to_owned()], move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        });
+        (reload, taken)
+    }
+
+    #[tokio::test]
+    async fn a_file_is_taken_over_once_for_each_change() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "one").unwrap();
+        let (reload, taken) = watch(&file);
+        assert!(reload.look().await.is_empty());
+        std::fs::write(&file, "two").unwrap();
+        assert_eq!(reload.look().await, ["tested"]);
+        std::fs::remove_file(&file).unwrap();
+        assert!(reload.look().await.is_empty());
+        std::fs::write(&file, "two").unwrap();
+        assert!(reload.look().await.is_empty());
+        assert_eq!(taken.load(Ordering::Relaxed), 1);
+    }
+
+    /// A pipe that nobody writes to would be read for ever.
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn a_pipe_is_not_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+        assert!(made.success());
+        assert!(refusal(&pipe).unwrap().ends_with("is no regular file"));
+        let file = dir.path().join("file");
+        std::fs::write(&file, "one").unwrap();
+        let (reload, taken) = watch(&file);
+        std::fs::rename(&pipe, &file).unwrap();
+        assert!(reload.look().await.is_empty());
+        assert_eq!(taken.load(Ordering::Relaxed), 0);
+    }
+
+    #[tokio::test]
+    async fn a_file_past_the_bound_leaves_the_content_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "one").unwrap();
+        let (reload, taken) = watch(&file);
+        let sparse = std::fs::File::create(&file).unwrap();
+        sparse.set_len(FILE_BYTES).unwrap();
+        assert_eq!(reload.look().await, ["tested"]);
+        sparse.set_len(FILE_BYTES + 1).unwrap();
+        assert!(reload.look().await.is_empty());
+        assert_eq!(taken.load(Ordering::Relaxed), 1);
+    }
 }

@@ -139,6 +139,27 @@ impl<'a> WriteCall<'a> {
         }
     }
 
+    /// What the kind's hooks find.
+    async fn faults(&self, object: &Value, old: Option<&Value>) -> Result<Vec<FieldError>, ApiError> {
+        match self.strategy.hooks() {
+            Some(hooks) => hooks.faults(&self.context(), object, old).await,
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// What the kind's hooks refuse, of an object without these faults.
+    async fn refusal(
+        &self,
+        errors: &[FieldError],
+        object: &Value,
+        old: Option<&Value>,
+    ) -> Result<Option<FieldError>, ApiError> {
+        match self.strategy.hooks() {
+            Some(hooks) if errors.is_empty() => hooks.authorize(&self.context(), object, old).await,
+            _ => Ok(None),
+        }
+    }
+
     pub(crate) fn attributes<'b>(
         &'b self,
         operation: Operation,

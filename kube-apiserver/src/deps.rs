@@ -105,7 +105,7 @@ pub trait TokenIssuer: Send + Sync + std::fmt::Debug {
     async fn issue(&self, claims: &TokenClaims) -> Result<IssuedToken, ApiError>;
 }
 
-/// Which of upstream's features of built-in kinds are on that are off by default, each by the feature gate of its name. What they turn on is stores and
+/// Which of upstream's features of built-in kinds are on that can be off, each by the feature gate of its name. What they turn on is stores and
 /// fields of other kinds, roles of the cluster and admission; whether a version is served is said by [`Deps::served`] besides.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct KindFeatures {
@@ -117,6 +117,8 @@ pub struct KindFeatures {
     pub trust_bundle_projection: bool,
     /// `PodCertificateRequest`, with projected volumes of certificates.
     pub pod_certificates: bool,
+    /// `DRAResourceClaimGranularStatusAuthorization`, which is on by default: parts of a claim's status need permissions of their own.
+    pub granular_claim_status: bool,
     /// `DRADeviceTaintRules`.
     pub device_taint_rules: bool,
     /// `DRAResourcePoolStatus`: ResourcePoolStatusRequests.

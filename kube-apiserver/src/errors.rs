@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use machinery::selector::label::{SelectorChecks, validate_label_selector};
 use machinery::{FieldError, FieldPath, limits};
 use serde_json::Value;
 
@@ -13,6 +14,52 @@ pub(crate) const NEGATIVE: &str = "must be greater than or equal to 0";
 /// The text for a field that may not change.
 pub(crate) const IMMUTABLE: &str = "field is immutable";
 
+/// A rule that came when there were objects that break it, or that some servers do not know: an update may leave what the stored object
+/// breaks already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ratchet {
+    /// Huge pages are whole pages.
+    HugePages,
+    /// Values in the selectors of an object are label values.
+    SelectorValues,
+    /// The same in the affinity between pods.
+    AffinityValues,
+    /// The same in the nodes that are required.
+    NodeValues,
+    /// The selectors of topology spread constraints.
+    SpreadSelectors,
+    /// The path of a projected token stays in its volume.
+    TokenPath,
+    /// Sysctls of a namespace that is the host's.
+    HostSysctls,
+    /// Devices in a user namespace.
+    UserNamespaceDevices,
+    /// Restarts on resize of containers that run once.
+    InitResize,
+    /// The deletion cost of a pod is a number.
+    DeletionCost,
+    /// The secrets of an Ingress are names.
+    SecretName,
+    /// Rules for wildcard hosts of an Ingress.
+    WildcardRule,
+    /// The version of what the metrics of an autoscaler describe.
+    MetricVersion,
+}
+
+/// A set of [`Ratchet`]s.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Ratchets(u16);
+
+impl Ratchets {
+    fn has(self, rule: Ratchet) -> bool {
+        self.0 & (1 << rule as u16) != 0
+    }
+
+    fn add(&mut self, rule: Ratchet) {
+        self.0 |= 1 << rule as u16;
+    }
+}
+
 /// The errors found so far, up to [`limits::FIELD_ERRORS`] and [`limits::FIELD_ERROR_BYTES`]; those that follow are dropped and cost nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Errors {
@@ -21,6 +68,10 @@ pub(crate) struct Errors {
     bytes: usize,
     /// Expressions that do not compile, by the path of their field.
     expressions: HashMap<String, FieldError>,
+    /// What the stored object breaks, so that its update may.
+    tolerated: Ratchets,
+    /// What the object breaks.
+    broken: Ratchets,
 }
 
 impl Errors {
@@ -34,13 +85,77 @@ impl Errors {
         expressions: &[FieldError],
         check: impl FnOnce(&mut Errors),
     ) -> Vec<FieldError> {
-        let by_path = |fault: &FieldError| (fault.field.clone(), fault.clone());
+        let mut errors = Errors::of_expressions(expressions);
+        check(&mut errors);
+        errors.found
+    }
+
+    /// Runs the validation of an update. What the stored object breaks of the rules of [`Ratchet`], as `check_stored` finds, is no fault.
+    pub(crate) fn collect_update(
+        expressions: &[FieldError],
+        check: impl Fn(&mut Errors),
+        check_stored: impl FnOnce(&mut Errors),
+    ) -> Vec<FieldError> {
+        let mut errors = Errors::of_expressions(expressions);
+        check(&mut errors);
+        if errors.broken == Ratchets::default() {
+            return errors.found;
+        }
+        let mut stored = Errors::default();
+        check_stored(&mut stored);
+        let tolerated = Ratchets(errors.broken.0 & stored.broken.0);
+        if tolerated == Ratchets::default() {
+            return errors.found;
+        }
         let mut errors = Errors {
-            expressions: expressions.iter().map(by_path).collect(),
-            ..Errors::default()
+            tolerated,
+            ..Errors::of_expressions(expressions)
         };
         check(&mut errors);
         errors.found
+    }
+
+    fn of_expressions(faults: &[FieldError]) -> Self {
+        let by_path = |fault: &FieldError| (fault.field.clone(), fault.clone());
+        Errors {
+            expressions: faults.iter().map(by_path).collect(),
+            ..Errors::default()
+        }
+    }
+
+    /// Checks a rule that the update of an object may break if the stored object does.
+    pub(crate) fn ratcheted(&mut self, rule: Ratchet, check: impl FnOnce(&mut Errors)) {
+        if self.tolerated.has(rule) {
+            return;
+        }
+        let before = self.found.len();
+        check(self);
+        if self.found.len() > before {
+            self.broken.add(rule);
+        }
+    }
+
+    /// Checks a label selector; without a rule its values have to be label values.
+    pub(crate) fn selector(&mut self, path: &FieldPath<'_>, selector: &Value, rule: Option<Ratchet>) {
+        let check = |allow_invalid_values| {
+            let checks = SelectorChecks {
+                allow_invalid_values,
+                ..SelectorChecks::default()
+            };
+            validate_label_selector(selector, checks, path)
+        };
+        let tolerated = rule.is_some_and(|rule| self.tolerated.has(rule));
+        let found = check(tolerated);
+        if let Some(rule) = rule
+            && !tolerated
+            && !found.is_empty()
+            && found.len() > check(true).len()
+        {
+            self.broken.add(rule);
+        }
+        for error in found {
+            self.push(error);
+        }
     }
 
     /// Reports the fault of the expression at a path, if it has one.

@@ -25,6 +25,7 @@ pub(crate) mod flowcontrol;
 mod internal;
 mod networking;
 mod node;
+mod node_labels;
 mod policy;
 mod rbac;
 mod resource;

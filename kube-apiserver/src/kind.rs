@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use generic_server::registry::ObjectStore;
 use generic_server::registry::cache::{BuiltinCodec, JsonCodec};
 use generic_server::registry::config::StoreConfig;
-use generic_server::registry::strategy::Strategy;
+use generic_server::registry::strategy::{Strategy, WriteHooks};
 use generic_server::resource::{
     ALL_VERBS, Backend, Conversion, Converter, Decoding, NamedCreate, Names, ScalePaths, Scope,
     ServedResource, Subresource, VirtualResource,
@@ -168,10 +168,25 @@ impl KindBuilder<'_> {
         self.with_status(rules).stored(kind)
     }
 
+    /// The same, with what its writes and those of its `status` do with other objects.
+    pub(crate) fn rules_with(
+        self,
+        rules: &'static Rules,
+        hooks: impl WriteHooks + 'static,
+        status: Option<Arc<dyn WriteHooks>>,
+    ) -> Arc<ServedResource> {
+        let kind = Kind::with_features(rules, self.builder.deps.features).with_hooks(Arc::new(hooks));
+        self.add_status(rules, status).stored(kind)
+    }
+
     /// Adds the `status` subresource of rules that have one.
     pub(crate) fn with_status(self, rules: &'static Rules) -> Self {
+        self.add_status(rules, None)
+    }
+
+    fn add_status(self, rules: &'static Rules, hooks: Option<Arc<dyn WriteHooks>>) -> Self {
         match rules.status {
-            true => self.view("status", StatusOf(rules)),
+            true => self.view("status", StatusOf { rules, hooks }),
             false => self,
         }
     }

@@ -3,13 +3,14 @@
 //! of its `status` subresource. Kinds that need more implement `Strategy` themselves.
 
 use std::fmt;
+use std::sync::Arc;
 
 use generic_server::registry::strategy::{
     DefaultPropagation, ExpressionFaults, MetadataRules, NameRule, OtherVersion, SelectableField, Strategy,
     WriteContext, WriteHooks, subdomain_name,
 };
 use machinery::selector::field::unsupported_field;
-use machinery::{FieldError, GroupVersionKind, meta};
+use machinery::{ApiError, FieldError, GroupVersionKind, meta};
 use serde_json::Value;
 
 use crate::deps::KindFeatures;
@@ -51,6 +52,10 @@ pub(crate) struct Rules {
     pub(crate) validate_status: fn(&mut Errors, &Value, &Value),
     /// Warnings for the new object; the old one is null on create.
     pub(crate) warnings: fn(&Value, &Value) -> Vec<String>,
+    /// Warnings for a status that is written.
+    pub(crate) status_warnings: fn(&Value) -> Vec<String>,
+    /// Refuses the deletion of what the system needs.
+    pub(crate) validate_delete: fn(&Value) -> Result<(), ApiError>,
     /// There is a `status` that only status writes change.
     pub(crate) status: bool,
     /// Clients may say the status when they create.
@@ -100,6 +105,8 @@ impl Rules {
         prepare_status: |_, _| {},
         validate_status: |_, _, _| {},
         warnings: |_, _| Vec::new(),
+        status_warnings: |_| Vec::new(),
+        validate_delete: |_| Ok(()),
         status: false,
         created_with_status: false,
         status_meta: StatusMeta::Free,
@@ -132,7 +139,7 @@ impl fmt::Debug for Rules {
 pub(crate) struct Kind {
     rules: &'static Rules,
     features: KindFeatures,
-    hooks: Option<Box<dyn WriteHooks>>,
+    hooks: Option<Arc<dyn WriteHooks>>,
 }
 
 impl Kind {
@@ -152,10 +159,10 @@ impl Kind {
         }
     }
 
-    pub(crate) fn with_hooks(rules: &'static Rules, hooks: impl WriteHooks + 'static) -> Self {
+    pub(crate) fn with_hooks(self, hooks: Arc<dyn WriteHooks>) -> Self {
         Kind {
-            hooks: Some(Box::new(hooks)),
-            ..Kind::new(rules)
+            hooks: Some(hooks),
+            ..self
         }
     }
 }
@@ -275,13 +282,19 @@ impl Strategy for Kind {
     }
 
     fn validate_update(&self, ctx: &WriteContext<'_>, object: &Value, old: &Value) -> Vec<FieldError> {
-        Errors::collect_with(ctx.expression_faults, |errors| {
-            (self.rules.validate_update)(errors, object, old);
-        })
+        Errors::collect_update(
+            ctx.expression_faults,
+            |errors| (self.rules.validate_update)(errors, object, old),
+            |errors| (self.rules.validate)(errors, old),
+        )
     }
 
     fn warnings_on_update(&self, _ctx: &WriteContext<'_>, object: &Value, old: &Value) -> Vec<String> {
         (self.rules.warnings)(object, old)
+    }
+
+    fn validate_delete(&self, _ctx: &WriteContext<'_>, object: &Value) -> Result<(), ApiError> {
+        (self.rules.validate_delete)(object)
     }
 
     fn allow_create_on_update(&self) -> bool {
@@ -344,48 +357,64 @@ impl Strategy for Kind {
 }
 
 /// The strategy of a `status` subresource.
-#[derive(Debug)]
-pub(crate) struct StatusOf(pub(crate) &'static Rules);
+pub(crate) struct StatusOf {
+    pub(crate) rules: &'static Rules,
+    pub(crate) hooks: Option<Arc<dyn WriteHooks>>,
+}
+
+impl fmt::Debug for StatusOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.rules.fmt(f)
+    }
+}
 
 impl Strategy for StatusOf {
     fn default(&self, object: &mut Value) {
-        (self.0.default)(object);
+        (self.rules.default)(object);
     }
 
     fn name_rule(&self) -> NameRule {
-        self.0.name
+        self.rules.name
     }
 
     fn metadata_rules(&self) -> MetadataRules {
-        self.0.status_metadata.unwrap_or(self.0.metadata)
+        self.rules.status_metadata.unwrap_or(self.rules.metadata)
     }
 
     fn prepare_for_update(&self, _ctx: &WriteContext<'_>, object: &mut Value, old: &Value) {
-        (self.0.prepare_status)(object, old);
-        prepare_status(self.0.status_meta, object, old);
+        (self.rules.prepare_status)(object, old);
+        prepare_status(self.rules.status_meta, object, old);
     }
 
     fn validate_update(&self, _ctx: &WriteContext<'_>, object: &Value, old: &Value) -> Vec<FieldError> {
-        Errors::collect(|errors| (self.0.validate_status)(errors, object, old))
+        Errors::collect(|errors| (self.rules.validate_status)(errors, object, old))
+    }
+
+    fn warnings_on_update(&self, _ctx: &WriteContext<'_>, object: &Value, _old: &Value) -> Vec<String> {
+        (self.rules.status_warnings)(object)
     }
 
     fn allow_unconditional_update(&self) -> bool {
-        self.0.unconditional_update
+        self.rules.unconditional_update
     }
 
     fn other_versions(&self) -> &'static [OtherVersion] {
-        self.0.versions
+        self.rules.versions
     }
 
     fn reset_fields(&self) -> &'static [&'static str] {
-        if let Some(resets) = self.0.resets {
+        if let Some(resets) = self.rules.resets {
             return resets.status;
         }
-        match self.0.status_meta {
+        match self.rules.status_meta {
             StatusMeta::Free => &["spec"],
             StatusMeta::KeepLabels => &["spec", "metadata.labels"],
             StatusMeta::Reset | StatusMeta::Stored => &["metadata", "spec"],
         }
+    }
+
+    fn hooks(&self) -> Option<&dyn WriteHooks> {
+        self.hooks.as_deref()
     }
 }
 

@@ -356,7 +356,7 @@ pub trait Finisher: Send + Debug {
     fn commit(self: Box<Self>);
 }
 
-/// Side effects of a kind around its writes: allocating cluster IPs, releasing them, cascades.
+/// What a kind does around its writes with other objects: allocating cluster IPs, releasing them, cascades, asking for a permission.
 #[async_trait::async_trait]
 pub trait WriteHooks: Send + Sync {
     /// Before validation of a create; may change the object. With `ctx.dry_run` nothing may be kept.
@@ -375,6 +375,26 @@ pub trait WriteHooks: Send + Sync {
         _object: &mut Value,
         _old: &Value,
     ) -> Result<Option<Box<dyn Finisher>>, ApiError> {
+        Ok(None)
+    }
+
+    /// Faults that other objects or the authorizer show, before those of validation. `old` is the object before an update.
+    async fn faults(
+        &self,
+        _ctx: &WriteContext<'_>,
+        _object: &Value,
+        _old: Option<&Value>,
+    ) -> Result<Vec<FieldError>, ApiError> {
+        Ok(Vec::new())
+    }
+
+    /// Refuses an object without other faults that its writer may not write. `old` is the object before an update.
+    async fn authorize(
+        &self,
+        _ctx: &WriteContext<'_>,
+        _object: &Value,
+        _old: Option<&Value>,
+    ) -> Result<Option<FieldError>, ApiError> {
         Ok(None)
     }
 

@@ -151,8 +151,10 @@ pub(super) async fn prepare(
         expression_faults: &call.expression_faults(object).await,
         ..context
     };
-    let mut errors = metadata::create_errors(call, object);
+    let mut errors = call.faults(object, None).await?;
+    errors.extend(metadata::create_errors(call, object));
     errors.extend(call.strategy.validate_create(&context, object));
+    errors.extend(call.refusal(&errors, object, None).await?);
     if errors.is_empty() {
         errors = metadata::common_create_errors(call, object);
     }

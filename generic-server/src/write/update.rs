@@ -176,8 +176,10 @@ async fn change(
         expression_faults: &call.expression_faults(&object).await,
         ..context
     };
-    let mut errors = metadata::update_errors(call, &object, &live);
+    let mut errors = call.faults(&object, Some(&live)).await?;
+    errors.extend(metadata::update_errors(call, &object, &live));
     errors.extend(call.strategy.validate_update(&context, &object, &live));
+    errors.extend(call.refusal(&errors, &object, Some(&live)).await?);
     if !errors.is_empty() {
         return Err(call.invalid(&object, &errors));
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use generic_server::resource::ServedResource;
 
+use self::params::Params;
 use crate::kind::Builder;
 use crate::rules::Rules;
 use crate::table;
@@ -12,6 +13,7 @@ mod defaults;
 mod mutating_admission_policy;
 mod mutating_admission_policy_binding;
 mod mutating_webhook_configuration;
+mod params;
 mod policies;
 mod urls;
 mod validating_admission_policy;
@@ -38,7 +40,11 @@ pub(crate) fn v1(b: &Builder<'_>) -> Vec<Arc<ServedResource>> {
             .cluster()
             .category("api-extensions")
             .table(&table::MUTATING_POLICY)
-            .rules(&mutating_admission_policy::RULES),
+            .rules_with(
+                &mutating_admission_policy::RULES,
+                Params::of_policies(b.deps),
+                None,
+            ),
         b.kind(
             "mutatingadmissionpolicybindings",
             "MutatingAdmissionPolicyBinding",
@@ -46,7 +52,11 @@ pub(crate) fn v1(b: &Builder<'_>) -> Vec<Arc<ServedResource>> {
         .cluster()
         .category("api-extensions")
         .table(&table::POLICY_BINDING)
-        .rules(&mutating_admission_policy_binding::RULES),
+        .rules_with(
+            &mutating_admission_policy_binding::RULES,
+            Params::of_bindings(b.deps, "mutatingadmissionpolicies"),
+            None,
+        ),
         b.kind("mutatingwebhookconfigurations", "MutatingWebhookConfiguration")
             .cluster()
             .category("api-extensions")
@@ -56,7 +66,11 @@ pub(crate) fn v1(b: &Builder<'_>) -> Vec<Arc<ServedResource>> {
             .cluster()
             .category("api-extensions")
             .table(&table::VALIDATING_POLICY)
-            .rules(&validating_admission_policy::RULES),
+            .rules_with(
+                &validating_admission_policy::RULES,
+                Params::of_policies(b.deps),
+                None,
+            ),
         b.kind(
             "validatingadmissionpolicybindings",
             "ValidatingAdmissionPolicyBinding",
@@ -64,7 +78,11 @@ pub(crate) fn v1(b: &Builder<'_>) -> Vec<Arc<ServedResource>> {
         .cluster()
         .category("api-extensions")
         .table(&table::POLICY_BINDING)
-        .rules(&validating_admission_policy_binding::RULES),
+        .rules_with(
+            &validating_admission_policy_binding::RULES,
+            Params::of_bindings(b.deps, "validatingadmissionpolicies"),
+            None,
+        ),
         b.kind(
             "validatingwebhookconfigurations",
             "ValidatingWebhookConfiguration",

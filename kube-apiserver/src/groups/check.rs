@@ -68,6 +68,7 @@ pub(crate) fn deps() -> Deps {
             trust_bundles: true,
             trust_bundle_projection: true,
             pod_certificates: true,
+            granular_claim_status: true,
             device_taint_rules: true,
             pool_status: true,
             storage_versions: true,

@@ -157,9 +157,6 @@ pub(crate) fn v1(b: &Builder<'_>) -> Vec<Arc<ServedResource>> {
             .prefix("services/specs")
             .table(&table::SERVICE)
             .with_status(&service::RULES)
-            .stored(Kind::with_hooks(
-                &service::RULES,
-                service_alloc::Allocator::new(b.deps),
-            )),
+            .stored(Kind::new(&service::RULES).with_hooks(Arc::new(service_alloc::Allocator::new(b.deps)))),
     ]
 }

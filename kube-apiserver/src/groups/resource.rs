@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use generic_server::resource::ServedResource;
 
+use self::access::{AdminAccess, StatusAccess};
 use crate::kind::Builder;
 use crate::table;
 
+mod access;
 mod claim_status;
 mod device;
 mod device_class;
@@ -27,10 +29,14 @@ pub(crate) fn v1(b: &Builder<'_>) -> Vec<Arc<ServedResource>> {
             .rules(&device_class::RULES),
         b.kind("resourceclaims", "ResourceClaim")
             .table(&table::RESOURCE_CLAIM)
-            .rules(&resource_claim::RULES),
+            .rules_with(
+                &resource_claim::RULES,
+                AdminAccess::new(b.deps),
+                Some(Arc::new(StatusAccess::new(b.deps))),
+            ),
         b.kind("resourceclaimtemplates", "ResourceClaimTemplate")
             .table(&table::NAME_AGE)
-            .rules(&resource_claim_template::RULES),
+            .rules_with(&resource_claim_template::RULES, AdminAccess::new(b.deps), None),
         b.kind("resourceslices", "ResourceSlice")
             .cluster()
             .table(&table::RESOURCE_SLICE)

@@ -32,9 +32,10 @@ const TRUST_BUNDLE_PROJECTION: &str = "ClusterTrustBundleProjection";
 const POD_CERTIFICATES: &str = "PodCertificateRequest";
 const DEVICE_TAINT_RULES: &str = "DRADeviceTaintRules";
 const POOL_STATUS: &str = "DRAResourcePoolStatus";
+const GRANULAR_CLAIM_STATUS: &str = "DRAResourceClaimGranularStatusAuthorization";
 const STORAGE_VERSIONS: &str = "StorageVersionAPI";
 /// The gates that switch something here.
-const EFFECTIVE: [&str; 14] = [
+const EFFECTIVE: [&str; 15] = [
     STORAGE_MIGRATION,
     UNSAFE_DELETION,
     IDENTITY,
@@ -48,6 +49,7 @@ const EFFECTIVE: [&str; 14] = [
     POD_CERTIFICATES,
     DEVICE_TAINT_RULES,
     POOL_STATUS,
+    GRANULAR_CLAIM_STATUS,
     STORAGE_VERSIONS,
 ];
 /// The gates that switch all of a stage, as the table writes it.
@@ -205,6 +207,7 @@ impl<'a> Gates<'a> {
             pod_certificates: self.is_on(POD_CERTIFICATES),
             device_taint_rules: self.is_on(DEVICE_TAINT_RULES),
             pool_status: self.is_on(POOL_STATUS),
+            granular_claim_status: self.is_on(GRANULAR_CLAIM_STATUS),
             storage_versions: self.is_on(STORAGE_VERSIONS),
         }
     }

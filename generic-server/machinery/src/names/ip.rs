@@ -104,27 +104,25 @@ impl Cidr {
     }
 }
 
-fn parse_ip(path: &FieldPath<'_>, value: &str, strict: bool) -> Result<IpAddr, Vec<FieldError>> {
+fn parse_ip(path: &FieldPath<'_>, value: &str) -> Result<IpAddr, Vec<FieldError>> {
     let error = |text: &str| FieldError::invalid_str(path, value, text);
     let Some(ip) = parse_ip_sloppy(value) else {
         return Err(vec![error(
             "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
         )]);
     };
-    let mut errors = Vec::new();
-    if strict {
-        if value.parse::<IpAddr>().is_err() {
-            errors.push(error("must not have leading 0s"));
-        } else if is_mapped(ip) {
-            errors.push(error("must not be an IPv4-mapped IPv6 address"));
-        }
+    if value.parse::<IpAddr>().is_err() {
+        Err(vec![error("must not have leading 0s")])
+    } else if is_mapped(ip) {
+        Err(vec![error("must not be an IPv4-mapped IPv6 address")])
+    } else {
+        Ok(ip)
     }
-    if errors.is_empty() { Ok(ip) } else { Err(errors) }
 }
 
-/// Checks an address of a field that was once lax. Values in `old` pass unseen.
-pub fn validate_ip_legacy(path: &FieldPath<'_>, value: &str, strict: bool, old: &[&str]) -> Vec<FieldError> {
-    match parse_ip(path, value, strict) {
+/// Checks an address of a field that was once lax (KEP-4858). Values in `old` pass unseen.
+pub fn validate_ip_legacy(path: &FieldPath<'_>, value: &str, old: &[&str]) -> Vec<FieldError> {
+    match parse_ip(path, value) {
         Err(errors) if !old.contains(&value) => errors,
         _ => Vec::new(),
     }
@@ -132,7 +130,7 @@ pub fn validate_ip_legacy(path: &FieldPath<'_>, value: &str, strict: bool, old: 
 
 /// Checks an address strictly; it must be in canonical form.
 pub fn validate_ip(path: &FieldPath<'_>, value: &str) -> Vec<FieldError> {
-    match parse_ip(path, value, true) {
+    match parse_ip(path, value) {
         Err(errors) => errors,
         Ok(ip) if ip_text(ip) == value => Vec::new(),
         Ok(ip) => {
@@ -156,16 +154,13 @@ pub fn ip_warnings(path: &FieldPath<'_>, value: &str) -> Option<String> {
         .then(|| format!("{path}: IPv6 address {shown} should be in RFC 5952 canonical format ({text})"))
 }
 
-fn parse_cidr(path: &FieldPath<'_>, value: &str, strict: bool) -> Result<Cidr, Vec<FieldError>> {
+fn parse_cidr(path: &FieldPath<'_>, value: &str) -> Result<Cidr, Vec<FieldError>> {
     let error = |text: &str| vec![FieldError::invalid_str(path, value, text)];
     let Some(cidr) = parse_cidr_sloppy(value) else {
         return Err(error(
             "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)",
         ));
     };
-    if !strict {
-        return Ok(cidr);
-    }
     if !is_plain_cidr(value) {
         return Err(error("must not have leading 0s in IP or prefix length"));
     }
@@ -186,13 +181,8 @@ fn is_plain_cidr(value: &str) -> bool {
 }
 
 /// Checks a CIDR of a field that was once lax. Values in `old` pass unseen.
-pub fn validate_cidr_legacy(
-    path: &FieldPath<'_>,
-    value: &str,
-    strict: bool,
-    old: &[&str],
-) -> Vec<FieldError> {
-    match parse_cidr(path, value, strict) {
+pub fn validate_cidr_legacy(path: &FieldPath<'_>, value: &str, old: &[&str]) -> Vec<FieldError> {
+    match parse_cidr(path, value) {
         Err(errors) if !old.contains(&value) => errors,
         _ => Vec::new(),
     }
@@ -200,7 +190,7 @@ pub fn validate_cidr_legacy(
 
 /// Checks a CIDR strictly; it must be in canonical form.
 pub fn validate_cidr(path: &FieldPath<'_>, value: &str) -> Vec<FieldError> {
-    match parse_cidr(path, value, true) {
+    match parse_cidr(path, value) {
         Err(errors) => errors,
         Ok(cidr) if cidr.text() == value => Vec::new(),
         Ok(cidr) => {
@@ -285,7 +275,12 @@ mod tests {
                 &["must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"],
             );
         }
-        check(validate_ip_legacy(&path, "010.0.0.1", false, &[]), &[]);
+        check(validate_ip_legacy(&path, "2001:DB8::1", &[]), &[]);
+        check(
+            validate_ip_legacy(&path, "010.0.0.1", &[]),
+            &["must not have leading 0s"],
+        );
+        check(validate_ip_legacy(&path, "010.0.0.1", &["010.0.0.1"]), &[]);
         assert_eq!(
             ip_warnings(&path, "010.0.0.1").unwrap(),
             "ip: non-standard IP address \"010.0.0.1\" is invalid: use \"10.0.0.1\""

@@ -4,12 +4,11 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use generic_server::dynamic_admission::webhook::condition_faults;
 use machinery::names::{dns1035_label, dns1123_subdomain, fully_qualified_name, port_number, qualified_name};
-use machinery::selector::label::{SelectorChecks, validate_label_selector};
 use machinery::{FieldError, FieldPath, limits};
 use serde_json::Value;
 
 use super::urls::webhook_url;
-use crate::errors::Errors;
+use crate::errors::{Errors, Ratchet};
 use crate::json::Json;
 use crate::unique::Seen;
 
@@ -102,9 +101,7 @@ fn webhook(errors: &mut Errors, path: &FieldPath<'_>, hook: &Value, strict: &Str
 }
 
 pub(super) fn selector(errors: &mut Errors, path: &FieldPath<'_>, selector: &Value) {
-    for error in validate_label_selector(selector, SelectorChecks::default(), path) {
-        errors.push(error);
-    }
+    errors.selector(path, selector, Some(Ratchet::SelectorValues));
 }
 
 fn versions(errors: &mut Errors, path: &FieldPath<'_>, hook: &Value, strict: &Strict) {

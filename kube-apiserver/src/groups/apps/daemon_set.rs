@@ -2,11 +2,10 @@
 
 use generic_server::registry::strategy::MetadataRules;
 use machinery::FieldPath;
-use machinery::selector::label::{SelectorChecks, validate_label_selector};
 use serde_json::{Value, json};
 
 use super::selector_stays;
-use crate::errors::Errors;
+use crate::errors::{Errors, Ratchet};
 use crate::groups::core::pod_spec::drop_disabled_at;
 use crate::groups::core::pod_template::{
     always_running, default_template, parse, selected, validate_template, workload_warnings,
@@ -115,9 +114,7 @@ fn validate(errors: &mut Errors, object: &Value) {
     let spec = object.dig("spec");
     let value = spec.dig("selector");
     let at = path.child("selector");
-    for error in validate_label_selector(value, SelectorChecks::default(), &at) {
-        errors.push(error);
-    }
+    errors.selector(&at, value, Some(Ratchet::SelectorValues));
     let template_path = path.child("template");
     let template = spec.dig("template");
     if let Ok(selector) = parse(value) {

@@ -8,7 +8,7 @@ use super::selector_stays;
 use crate::errors::Errors;
 use crate::groups::core::pod_spec::drop_disabled_at;
 use crate::groups::core::pod_template::{
-    always_running, default_template, selected, selector, validate_template, workload_warnings,
+    always_running, default_template, named_workload_warnings, selected, selector, validate_template,
 };
 use crate::json::Json;
 use crate::replicas::{counts, int_or_percent, not_above_hundred, not_decremented, size};
@@ -39,7 +39,7 @@ pub(crate) static RULES: Rules = Rules {
         );
         not_decremented(errors, object, old);
     },
-    warnings: workload_warnings,
+    warnings: named_workload_warnings,
     ..Rules::PLAIN
 };
 

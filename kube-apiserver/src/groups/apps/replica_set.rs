@@ -8,7 +8,7 @@ use super::deployment::replicated_template;
 use super::selector_stays;
 use crate::errors::Errors;
 use crate::groups::core::pod_spec::drop_disabled_at;
-use crate::groups::core::pod_template::{default_template, workload_warnings};
+use crate::groups::core::pod_template::{default_template, named_workload_warnings};
 use crate::json::Json;
 use crate::replicas::replica_counts;
 use crate::rules::Rules;
@@ -30,7 +30,7 @@ pub(crate) static RULES: Rules = Rules {
         selector_stays(errors, object, old);
     },
     validate_status: |errors, object, _| replica_counts(errors, object),
-    warnings: workload_warnings,
+    warnings: named_workload_warnings,
     ..Rules::PLAIN
 };
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::deps::KindFeatures;
 use crate::errors::Errors;
-use crate::groups::core::pod_spec::drop_disabled_at;
+use crate::groups::core::pod_spec::{claim_fractions, drop_disabled_at};
 use crate::groups::core::pod_template::{
     always_running, default_template, selected, selector, validate_template, workload_warnings,
 };
@@ -39,9 +39,28 @@ pub(crate) static RULES: Rules = Rules {
         );
         not_decremented(errors, object, old);
     },
-    warnings: workload_warnings,
+    warnings,
     ..Rules::PLAIN
 };
+
+fn warnings(object: &Value, old: &Value) -> Vec<String> {
+    let mut out = workload_warnings(object, old);
+    let path = FieldPath::new("spec.volumeClaimTemplates");
+    for (index, claim) in object.list("spec.volumeClaimTemplates").iter().enumerate() {
+        let at = path.index(index);
+        let (spec, of_update) = (claim.dig("spec"), at.child("Spec"));
+        // Upstream's paths differ in the end.
+        claim_fractions(&mut out, if old.is_null() { &at } else { &of_update }, spec);
+    }
+    if object
+        .int("spec.revisionHistoryLimit")
+        .is_some_and(|limit| limit < 0)
+    {
+        let text = "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended";
+        out.push(text.to_string());
+    }
+    out
+}
 
 /// One pod at a time is replaced: what says otherwise goes, unless it was there before.
 fn drop_disabled(features: KindFeatures, object: &mut Value, old: &Value) {

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::conversion::V1;
 use super::defaults::default;
-use crate::errors::Errors;
+use crate::errors::{Errors, Ratchet};
 use crate::groups::core::resource_names::resource_name;
 use crate::json::Json;
 use crate::quantity::amount;
@@ -18,8 +18,8 @@ pub(crate) static RULES: Rules = Rules {
     metadata: MetadataRules::CREATE,
     status: true,
     default,
-    validate,
-    validate_update: |errors, new, _| validate(errors, new),
+    validate: |errors, object| validate(errors, object, &Value::Null),
+    validate_update: validate,
     validate_status: |errors, new, _| validate_status(errors, new),
     versions: &[OtherVersion {
         api_version: "autoscaling/v1",
@@ -44,8 +44,8 @@ pub(crate) static RULES_V1: Rules = Rules {
         status.fill("currentReplicas", 0);
         status.fill("desiredReplicas", 0);
     },
-    validate: validate_v1,
-    validate_update: |errors, new, _| validate_v1(errors, new),
+    validate: |errors, object| validate_v1(errors, object, &Value::Null),
+    validate_update: validate_v1,
     // What v1 has no fields for is in annotations, also in the answer to the write that says it.
     prepare_status: |object, _| {
         if let Ok(again) = V1
@@ -69,16 +69,25 @@ const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
 /// The target of autoscalers that name none.
 const CPU_PERCENT: i64 = 80;
 
-fn validate(errors: &mut Errors, object: &Value) {
+fn validate(errors: &mut Errors, object: &Value, old: &Value) {
     let path = FieldPath::new("spec");
     let spec = object.dig("spec");
     replicas(errors, &path, spec);
-    reference(
-        errors,
-        &path.child("scaleTargetRef"),
-        spec.dig("scaleTargetRef"),
-        true,
-    );
+    let (target, before) = (spec.dig("scaleTargetRef"), old.dig("spec.scaleTargetRef"));
+    let at = path.child("scaleTargetRef");
+    reference(errors, &at, target);
+    // What stays as it was is not judged. The one kind without a group that scales needs none.
+    let stays = ["apiVersion", "kind"]
+        .iter()
+        .all(|key| target.text(key) == before.text(key));
+    if before.is_null() || !stays {
+        version(
+            errors,
+            &at,
+            target,
+            target.text("kind") != "ReplicationController",
+        );
+    }
     let metrics = path.child("metrics");
     for (index, metric) in spec.list("metrics").iter().enumerate() {
         validate_metric(errors, &metrics.index(index), metric);
@@ -100,9 +109,13 @@ fn validate(errors: &mut Errors, object: &Value) {
 }
 
 /// v1 is validated as what is stored of it: its target is a metric there, and annotations hold what it has no fields for.
-fn validate_v1(errors: &mut Errors, object: &Value) {
+fn validate_v1(errors: &mut Errors, object: &Value, old: &Value) {
+    let old = match old.is_null() {
+        true => Value::Null,
+        false => V1.to_stored(old.clone()).unwrap_or_default(),
+    };
     match V1.to_stored(object.clone()) {
-        Ok(stored) => validate(errors, &stored),
+        Ok(stored) => validate(errors, &stored, &old),
         Err(why) => errors.push(FieldError::internal(&FieldPath::ROOT, why.message())),
     }
 }
@@ -134,13 +147,16 @@ fn replicas(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
     }
 }
 
-fn reference(errors: &mut Errors, path: &FieldPath<'_>, value: &Value, need_group: bool) {
+fn reference(errors: &mut Errors, path: &FieldPath<'_>, value: &Value) {
     for key in ["kind", "name"] {
         let text = value.text(key);
         if errors.need(&path.child(key), text) {
             errors.text(&path.child(key), text, path_segment_name(text));
         }
     }
+}
+
+fn version(errors: &mut Errors, path: &FieldPath<'_>, value: &Value, need_group: bool) {
     let version = value.text("apiVersion");
     let path = path.child("apiVersion");
     let group = version.split_once('/').map_or("", |(group, _)| group);
@@ -196,12 +212,11 @@ fn validate_metric(errors: &mut Errors, path: &FieldPath<'_>, metric: &Value) {
 
 fn validate_source(errors: &mut Errors, path: &FieldPath<'_>, kind: &str, source: &Value) {
     if kind == "object" {
-        reference(
-            errors,
-            &path.child("describedObject"),
-            source.dig("describedObject"),
-            false,
-        );
+        let (at, described) = (path.child("describedObject"), source.dig("describedObject"));
+        reference(errors, &at, described);
+        errors.ratcheted(Ratchet::MetricVersion, |errors| {
+            version(errors, &at, described, false)
+        });
     }
     if matches!(kind, "object" | "external" | "pods") {
         let metric = path.child("metric");
@@ -388,7 +403,8 @@ mod tests {
         v1.unwrap().strategy.default(&mut object);
         assert_eq!(object["spec"]["targetCPUUtilizationPercentage"], 80);
         object["spec"]["targetCPUUtilizationPercentage"] = 0.into();
-        let errors = crate::errors::Errors::collect(|errors| super::validate_v1(errors, &object));
+        let errors =
+            crate::errors::Errors::collect(|errors| super::validate_v1(errors, &object, &Value::Null));
         assert_eq!(
             errors[0].field,
             "spec.metrics[0].resource.target.averageUtilization"

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::job;
 use crate::errors::Errors;
 use crate::groups::core::pod_spec::drop_disabled_at;
+use crate::groups::core::pod_template::{is_changed, name_warning};
 use crate::json::Json;
 use crate::rules::Rules;
 
@@ -47,10 +48,12 @@ pub(crate) static RULES: Rules = Rules {
     warnings: |object, old| {
         let mut out = Vec::new();
         if old.is_null() {
-            out.extend(job::name_warning(object));
+            out.extend(name_warning(object));
         }
         let path = "spec.jobTemplate.spec";
-        out.extend(job::spec_warnings(path, object.dig(path), old.dig(path)));
+        if is_changed(object, old) {
+            out.extend(job::spec_warnings(path, object.dig(path)));
+        }
         if !old.is_null() && object.text("spec.schedule").contains("TZ") {
             out.push("cannot use TZ or CRON_TZ in spec.spec.schedule, use timeZone instead, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details".into());
         }

@@ -2,13 +2,12 @@
 
 use generic_server::registry::strategy::{DefaultPropagation, FieldValue, SelectableField, WriteContext};
 use machinery::names::dns1123_label;
-use machinery::selector::label::{SelectorChecks, validate_label_selector};
 use machinery::{FieldError, FieldPath, Map, meta};
 use serde_json::{Value, json};
 
 use super::indexes::indexes_in;
-use crate::errors::Errors;
-use crate::groups::core::pod_spec::drop_disabled_at;
+use crate::errors::{Errors, Ratchet};
+use crate::groups::core::pod_spec::{self, drop_disabled_at};
 use crate::groups::core::pod_template;
 use crate::groups::core::pod_template::{default_template, parse, validate_template};
 use crate::json::{Json, same};
@@ -38,9 +37,11 @@ pub(crate) static RULES: Rules = Rules {
     warnings: |object, old| {
         let mut out = Vec::new();
         if old.is_null() {
-            out.extend(name_warning(object));
+            out.extend(pod_template::name_warning(object));
         }
-        out.extend(spec_warnings("spec", object.dig("spec"), old.dig("spec")));
+        if pod_template::is_changed(object, old) {
+            out.extend(spec_warnings("spec", object.dig("spec")));
+        }
         out
     },
     fields: || {
@@ -58,19 +59,8 @@ pub(crate) static RULES: Rules = Rules {
     ..Rules::PLAIN
 };
 
-/// The name of a job or cron job becomes part of host names.
-pub(super) fn name_warning(object: &Value) -> Option<String> {
-    let texts = dns1123_label(meta::name(object));
-    (!texts.is_empty()).then(|| {
-        format!(
-            "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: [{}]",
-            texts.join(" ")
-        )
-    })
-}
-
 /// Warnings for the specification of a job at `path`.
-pub(super) fn spec_warnings(path: &str, spec: &Value, old: &Value) -> Vec<String> {
+pub(super) fn spec_warnings(path: &str, spec: &Value) -> Vec<String> {
     let mut out = Vec::new();
     let (completions, parallelism) = (spec.int("completions"), spec.int("parallelism"));
     if spec.text("completionMode") == "Indexed"
@@ -78,13 +68,12 @@ pub(super) fn spec_warnings(path: &str, spec: &Value, old: &Value) -> Vec<String
         && parallelism.is_some_and(|n| n > 10_000)
     {
         out.push(format!(
-            "{path}: In Indexed Jobs with a number of completions higher than 100000 and a parallelism higher than 10000, Kubernetes might not be able to track completedIndexes when a big number of indexes fail"
+            "{path}: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, Kubernetes might not be able to track completedIndexes when a big number of indexes fail"
         ));
     }
-    out.extend(pod_template::warnings(
+    out.extend(pod_spec::warnings(
         &format!("{path}.template"),
         spec.dig("template"),
-        old.dig("template"),
     ));
     out
 }
@@ -272,9 +261,7 @@ pub(super) fn validate_spec(errors: &mut Errors, path: &FieldPath<'_>, spec: &Va
     if selector.is_null() {
         errors.required(&at, "");
     } else {
-        for error in validate_label_selector(selector, SelectorChecks::default(), &at) {
-            errors.push(error);
-        }
+        errors.selector(&at, selector, Some(Ratchet::SelectorValues));
     }
     if let Ok(selector) = parse(selector) {
         pod_template::selected(errors, &template, spec.dig("template"), &selector, false);

@@ -3,11 +3,10 @@
 
 use machinery::FieldPath;
 use machinery::names::{dns1123_subdomain, name_is_dns_label, name_is_dns_subdomain};
-use machinery::selector::label::{SelectorChecks, validate_label_selector};
 use serde_json::Value;
 
 use super::resource_names::quantity_value;
-use crate::errors::Errors;
+use crate::errors::{Errors, Ratchet};
 use crate::json::Json;
 use crate::quantity::amount;
 
@@ -32,9 +31,7 @@ pub(super) fn validate_beside(errors: &mut Errors, path: &FieldPath<'_>, spec: &
     }
     if spec.has("selector") {
         let at = path.child("selector");
-        for error in validate_label_selector(spec.dig("selector"), SelectorChecks::default(), &at) {
-            errors.push(error);
-        }
+        errors.selector(&at, spec.dig("selector"), Some(Ratchet::SelectorValues));
     }
     access_modes(errors, path, spec);
     let resources = path.child("resources");

@@ -1,7 +1,8 @@
 //! Endpoints.
 
-use machinery::FieldPath;
+use machinery::names::ip::ip_warnings;
 use machinery::names::{dns1123_label, dns1123_subdomain, port_number, qualified_name};
+use machinery::{FieldPath, meta};
 use serde_json::Value;
 
 use super::service::{endpoint_ip, legacy_ip};
@@ -20,8 +21,30 @@ pub(crate) static RULES: Rules = Rules {
     },
     validate,
     validate_update: |errors, object, _| validate(errors, object),
+    warnings: |object, _| warnings(object),
     ..Rules::PLAIN
 };
+
+/// About addresses; the controller of Endpoints writes none that are to be warned of.
+fn warnings(object: &Value) -> Vec<String> {
+    let mut out = Vec::new();
+    let manager =
+        meta::labels(object).and_then(|all| all.get("endpoints.kubernetes.io/managed-by")?.as_str());
+    if manager == Some("endpoint-controller") {
+        return out;
+    }
+    let subsets = FieldPath::new("subsets");
+    for (index, subset) in object.list("subsets").iter().enumerate() {
+        let at = subsets.index(index);
+        for list in ["addresses", "notReadyAddresses"] {
+            let at = at.child(list);
+            for (index, address) in subset.list(list).iter().enumerate() {
+                out.extend(ip_warnings(&at.index(index).child("ip"), address.text("ip")));
+            }
+        }
+    }
+    out
+}
 
 fn validate(errors: &mut Errors, object: &Value) {
     let path = FieldPath::new("subsets");
@@ -35,7 +58,7 @@ fn validate(errors: &mut Errors, object: &Value) {
             let path = path.child(key);
             for (index, address) in addresses.iter().enumerate() {
                 let path = path.index(index);
-                legacy_ip(errors, &path.child("ip"), address.text("ip"));
+                legacy_ip(errors, &path.child("ip"), address.text("ip"), &[]);
                 let host = address.text("hostname");
                 if !host.is_empty() {
                     errors.text(&path.child("hostname"), host, dns1123_label(host));

@@ -2,7 +2,7 @@
 
 use machinery::FieldPath;
 use machinery::names::dns1123_subdomain;
-use machinery::names::ip::{parse_ip_sloppy, validate_ip_legacy};
+use machinery::names::ip::{ip_warnings, parse_ip_sloppy, validate_ip_legacy};
 use serde_json::Value;
 
 use crate::errors::Errors;
@@ -17,7 +17,7 @@ pub(crate) fn load_balancer_status(errors: &mut Errors, object: &Value, old: &Va
         let path = path.index(index);
         let (ip, host) = (ingress.text("ip"), ingress.text("hostname"));
         if !ip.is_empty() {
-            for error in validate_ip_legacy(&path.child("ip"), ip, false, &known) {
+            for error in validate_ip_legacy(&path.child("ip"), ip, &known) {
                 errors.push(error);
             }
         }
@@ -53,6 +53,14 @@ pub(crate) fn service_status(errors: &mut Errors, object: &Value, old: &Value) {
         }
     }
     load_balancer_status(errors, object, old);
+}
+
+/// Warnings about the addresses of a status.
+pub(crate) fn warnings(status: &Value) -> Vec<String> {
+    let path = FieldPath::new("status.loadBalancer.ingress");
+    let list = status.list("loadBalancer.ingress").iter().enumerate();
+    list.filter_map(|(index, one)| ip_warnings(&path.index(index), one.text("ip")))
+        .collect()
 }
 
 #[cfg(test)]

@@ -140,7 +140,7 @@ fn networks(errors: &mut Errors, object: &Value) {
     let path = FieldPath::new("spec.podCIDRs");
     let list: Vec<&str> = object.strings("spec.podCIDRs").collect();
     for (index, cidr) in list.iter().enumerate() {
-        for error in validate_cidr_legacy(&path.index(index), cidr, false, &[]) {
+        for error in validate_cidr_legacy(&path.index(index), cidr, &[]) {
             errors.push(error);
         }
     }

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::claim_spec::{access_modes, class, positive, volume_mode};
 use super::pod_spec::{csi_driver, no_backsteps, node_selector, volume_source};
 use crate::errors::{Errors, IMMUTABLE};
+use crate::groups::node_labels;
 use crate::json::{Json, is_zero, same};
 use crate::quantity::amount;
 use crate::rules::Rules;
@@ -61,14 +62,80 @@ pub(crate) static RULES: Rules = Rules {
     },
     validate: |errors, object| validate_spec(errors, &FieldPath::new("spec"), object.dig("spec")),
     validate_update,
-    warnings: |object, _| match object.text("spec.persistentVolumeReclaimPolicy") {
-        "Recycle" => vec![RECYCLE.to_string()],
-        _ => Vec::new(),
-    },
+    warnings: |object, _| warnings(object),
     ..Rules::PLAIN
 };
 
 const RECYCLE: &str = "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.";
+
+const ANNOTATIONS: [(&str, &str); 2] = [
+    (
+        "volume.beta.kubernetes.io/storage-class",
+        "deprecated since v1.8; use \"storageClassName\" attribute instead",
+    ),
+    (
+        "volume.beta.kubernetes.io/mount-options",
+        "deprecated since v1.31; use \"mountOptions\" attribute instead",
+    ),
+];
+
+/// Sources that nothing mounts any more, as they are called in warnings.
+const DEPRECATED: [(&str, &str, &str); 6] = [
+    (
+        "cephfs",
+        "cephfs",
+        "deprecated in v1.28, non-functional in v1.31+",
+    ),
+    (
+        "photonPersistentDisk",
+        "photonPersistentDisk",
+        "deprecated in v1.11, non-functional in v1.16+",
+    ),
+    (
+        "scaleIO",
+        "scaleIO",
+        "deprecated in v1.16, non-functional in v1.22+",
+    ),
+    (
+        "storageos",
+        "storageOS",
+        "deprecated in v1.22, non-functional in v1.25+",
+    ),
+    (
+        "glusterfs",
+        "glusterfs",
+        "deprecated in v1.25, non-functional in v1.26+",
+    ),
+    ("rbd", "rbd", "deprecated in v1.28, non-functional in v1.31+"),
+];
+
+fn warnings(object: &Value) -> Vec<String> {
+    let mut out = Vec::new();
+    let annotations = object.dig("metadata.annotations");
+    for (key, text) in ANNOTATIONS {
+        if annotations.get(key).is_some() {
+            out.push(format!("metadata.annotations[{key}]: {text}"));
+        }
+    }
+    let (path, spec) = (FieldPath::new("spec"), object.dig("spec"));
+    if spec.text("persistentVolumeReclaimPolicy") == "Recycle" {
+        out.push(RECYCLE.to_string());
+    }
+    let terms = path.child("nodeAffinity.required.nodeSelectorTerms");
+    for (index, term) in spec
+        .list("nodeAffinity.required.nodeSelectorTerms")
+        .iter()
+        .enumerate()
+    {
+        node_labels::term(&mut out, &terms.index(index), term, false);
+    }
+    for (key, name, text) in DEPRECATED {
+        if spec.has(key) {
+            out.push(format!("{}: {text}", path.child(name)));
+        }
+    }
+    out
+}
 
 /// The keys that say where a volume is, in the order they are looked at.
 const SOURCES: &[&str] = &[

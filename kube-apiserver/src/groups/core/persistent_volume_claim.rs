@@ -6,6 +6,7 @@ use machinery::quantity::Quantity;
 use serde_json::{Value, json};
 
 use super::claim_spec;
+use super::pod_spec::claim_fractions;
 use crate::errors::{Errors, IMMUTABLE};
 use crate::json::{Json, same};
 use crate::quantity::amount;
@@ -25,8 +26,21 @@ pub(crate) static RULES: Rules = Rules {
     validate: |errors, object| claim_spec::validate(errors, &FieldPath::new("spec"), object.dig("spec")),
     validate_update,
     validate_status,
+    warnings: |object, _| {
+        let mut out = Vec::new();
+        if object.dig("metadata.annotations").get(CLASS).is_some() {
+            out.push(format!(
+                "metadata.annotations[{CLASS}]: deprecated since v1.8; use \"storageClassName\" attribute instead"
+            ));
+        }
+        claim_fractions(&mut out, &FieldPath::new("spec"), object.dig("spec"));
+        out
+    },
     ..Rules::PLAIN
 };
+
+/// The annotation that named the class.
+const CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
 /// Drops sources that are not permitted, and says a source that is given in one way in the other, too. `before` is the specification
 /// of the claim that there is: its sources stay.

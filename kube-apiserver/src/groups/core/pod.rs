@@ -8,19 +8,22 @@ pub(crate) mod resize;
 mod status;
 
 use generic_server::registry::strategy::{FieldValue, Grace, SelectableField, Strategy, WriteContext};
+use machinery::names::ip::ip_warnings;
 use machinery::names::{dns1123_label, in_range};
 use machinery::time::Timestamp;
 use machinery::{FieldError, FieldPath, meta};
 use serde_json::{Value, json};
 
-use super::pod_spec::{self, SpecOwner};
+use super::pod_spec::{self, SpecOwner, profiles};
 use crate::deps::KindFeatures;
-use crate::errors::Errors;
+use crate::errors::{Errors, Ratchet};
 use crate::json::{Json, same};
 use crate::resources::amounts;
 use crate::unique::{Seen, texts};
 
 /// The annotation of mirror pods, which show the static pods of a kubelet.
+/// The annotation of tolerations.
+const TOLERATIONS: &str = "scheduler.alpha.kubernetes.io/tolerations";
 pub(crate) const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// How upstream prints the path of a pod as a whole.
@@ -38,6 +41,12 @@ pub(crate) struct Pods(pub(crate) KindFeatures);
 /// The defaults of a pod, by whatever endpoint it is written.
 fn fill_in(pod: &mut Value) {
     pod_spec::default_pod(pod);
+    if pod
+        .int("spec.terminationGracePeriodSeconds")
+        .is_some_and(|seconds| seconds < 0)
+    {
+        pod.ensure("spec").put("terminationGracePeriodSeconds", 1);
+    }
     align_addresses(pod.ensure("status"));
 }
 
@@ -62,7 +71,7 @@ impl Strategy for Pods {
         fill_in(object);
     }
 
-    fn prepare_for_create(&self, _ctx: &WriteContext<'_>, object: &mut Value) {
+    fn prepare_for_create(&self, ctx: &WriteContext<'_>, object: &mut Value) {
         pod_spec::drop_disabled_at(self.0, "spec", object, &Value::Null);
         meta::set(object, "generation", 1);
         // Upstream believes a class that the client says.
@@ -81,6 +90,9 @@ impl Strategy for Pods {
         }
         object.put("status", status);
         merge_label_keys(object);
+        for warning in profiles::take_annotations(object) {
+            ctx.authorized.context().warn(warning);
+        }
     }
 
     fn validate_create(&self, _ctx: &WriteContext<'_>, pod: &Value) -> Vec<FieldError> {
@@ -96,6 +108,7 @@ impl Strategy for Pods {
                     "cannot be set until all schedulingGates have been cleared",
                 );
             }
+            profiles::forms_agree(errors, &spec, pod);
         })
     }
 
@@ -119,7 +132,8 @@ impl Strategy for Pods {
     }
 
     fn validate_update(&self, _ctx: &WriteContext<'_>, pod: &Value, old: &Value) -> Vec<FieldError> {
-        Errors::collect(|errors| update(errors, pod, old))
+        let of_stored = |errors: &mut Errors| metadata_and_spec(errors, old);
+        Errors::collect_update(&[], |errors| update(errors, pod, old), of_stored)
     }
 
     fn returns_deleted_object(&self) -> bool {
@@ -191,6 +205,18 @@ impl Strategy for PodStatus {
 
     fn validate_update(&self, _ctx: &WriteContext<'_>, pod: &Value, old: &Value) -> Vec<FieldError> {
         Errors::collect(|errors| status::validate(errors, pod, old))
+    }
+
+    fn warnings_on_update(&self, _ctx: &WriteContext<'_>, pod: &Value, _old: &Value) -> Vec<String> {
+        let status = FieldPath::new("status");
+        let mut out = Vec::new();
+        for list in ["podIPs", "hostIPs"] {
+            let at = status.child(list);
+            for (index, address) in pod.dig("status").list(list).iter().enumerate() {
+                out.extend(ip_warnings(&at.index(index).child("ip"), address.text("ip")));
+            }
+        }
+        out
     }
 
     fn reset_fields(&self) -> &'static [&'static str] {
@@ -359,13 +385,32 @@ pub(crate) fn pod_annotations(errors: &mut Errors, path: &FieldPath<'_>, pod: &V
             "must set spec.nodeName if mirror pod annotation is set",
         );
     }
+    if let Some(value) = text(TOLERATIONS).filter(|value| !value.is_empty()) {
+        annotated_tolerations(errors, path, value);
+    }
     let cost = "controller.kubernetes.io/pod-deletion-cost";
     if let Some(value) = text(cost) {
         let good = !value.starts_with('+') && value.parse::<i32>().is_ok();
         let padded = value.len() > 1 && value.trim_start_matches('-').starts_with('0');
         if !good || padded {
-            errors.invalid(&path.key(cost), value, "must be a 32bit integer");
+            errors.ratcheted(Ratchet::DeletionCost, |errors| {
+                errors.invalid(&path.key(cost), value, "must be a 32bit integer");
+            });
         }
+    }
+    profiles::annotations(errors, path, pod);
+}
+
+/// The tolerations that were an annotation before they were a field.
+fn annotated_tolerations(errors: &mut Errors, path: &FieldPath<'_>, text: &str) {
+    match machinery::codec::json::value(text.as_bytes()) {
+        Ok(Value::Array(list)) => pod_spec::tolerations(errors, &path.child(TOLERATIONS), &list),
+        Ok(Value::Null) => {}
+        Ok(_) => {
+            let why = "json: cannot unmarshal object into Go value of type []core.Toleration";
+            errors.invalid(path, TOLERATIONS, why);
+        }
+        Err(error) => errors.invalid(path, TOLERATIONS, error.to_string()),
     }
 }
 
@@ -373,18 +418,16 @@ fn update(errors: &mut Errors, pod: &Value, old: &Value) {
     metadata_and_spec(errors, pod);
     let metadata = FieldPath::new("metadata");
     let annotations = metadata.child("annotations");
-    let mirror = |object: &Value| {
-        meta::annotations(object)
-            .and_then(|a| a.get(MIRROR))
-            .cloned()
-            .unwrap_or_default()
-    };
-    if mirror(pod) != mirror(old) {
-        errors.forbidden(
-            &annotations.key(MIRROR),
-            "may not remove or update mirror pod annotation",
-        );
+    let mirror = |object: &Value| meta::annotations(object).and_then(|all| all.get(MIRROR)).cloned();
+    match (mirror(pod), mirror(old)) {
+        (Some(_), None) => errors.forbidden(&annotations.key(MIRROR), "may not add mirror pod annotation"),
+        (new, before) if new != before => {
+            let text = "may not remove or update mirror pod annotation";
+            errors.forbidden(&annotations.key(MIRROR), text);
+        }
+        _ => {}
     }
+    profiles::annotations_stay(errors, &annotations, pod, old);
     let path = FieldPath::new("spec");
     for list in ["containers", "initContainers"] {
         let at = path.child(list);
@@ -460,7 +503,21 @@ fn update(errors: &mut Errors, pod: &Value, old: &Value) {
             }
         }
         munged.copy_key("nodeSelector", old.dig("spec"));
-        munged.copy_key("affinity", old.dig("spec"));
+        let (new, before) = (
+            munged.dig("affinity.nodeAffinity"),
+            old.dig("spec.affinity.nodeAffinity"),
+        );
+        if !same(new, before) {
+            node_affinity_grows(errors, &path.child("affinity.nodeAffinity"), new, before);
+            let alone = !munged.has("affinity.podAffinity") && !munged.has("affinity.podAntiAffinity");
+            if before.is_null() && (!munged.has("affinity") || alone && !old.has("spec.affinity")) {
+                munged.take_key("affinity");
+            } else {
+                munged
+                    .ensure("affinity")
+                    .copy_key("nodeAffinity", old.dig("spec.affinity"));
+            }
+        }
     }
     if !same(&munged, old.dig("spec")) {
         errors.forbidden(
@@ -498,6 +555,30 @@ impl EntriesOf for Value {
             .into_iter()
             .flatten()
             .map(|(k, v)| (k.as_str(), v))
+    }
+}
+
+/// Each of the terms that a gated pod requires of nodes may be narrowed, by what follows what is there.
+fn node_affinity_grows(errors: &mut Errors, path: &FieldPath<'_>, new: &Value, old: &Value) {
+    const TERMS: &str = "requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms";
+    let path = path.child(TERMS);
+    let (terms, before) = (new.list(TERMS), old.list(TERMS));
+    if !before.is_empty() && terms.len() != before.len() {
+        let text = "no additions/deletions to non-empty NodeSelectorTerms list are allowed";
+        return errors.invalid_value(&path, new.dig(TERMS), text);
+    }
+    for (index, (term, old)) in terms.iter().zip(before).enumerate() {
+        let lists = ["matchExpressions", "matchFields"];
+        let grows = |key: &&str| {
+            let (new, old) = (term.list(key), old.list(key));
+            new.len() >= old.len() && new.iter().zip(old).all(|(new, old)| same(new, old))
+        };
+        let was_empty = lists.iter().all(|key| old.list(key).is_empty());
+        let is_empty = lists.iter().all(|key| term.list(key).is_empty());
+        if was_empty && !is_empty || !lists.iter().all(grows) {
+            let text = "only additions are allowed (no mutations or deletions)";
+            errors.invalid_value(&path.index(index), term, text);
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use machinery::names::{dns1123_label, dns1123_subdomain, in_range, unix_id};
 use machinery::{FieldPath, Map};
 use serde_json::Value;
 
-use crate::errors::Errors;
+use crate::errors::{Errors, Ratchet};
 use crate::json::Json;
 use crate::unique::Seen;
 
@@ -18,6 +18,7 @@ mod mounts;
 mod paths;
 mod pod_context;
 mod probes;
+pub(crate) mod profiles;
 mod projections;
 mod resources;
 mod scheduling;
@@ -33,7 +34,7 @@ pub(crate) use resources::{Claims, resources};
 pub(crate) use scheduling::{node_selector, taint_effect, tolerations};
 pub(crate) use template_metadata::template_metadata;
 pub(crate) use volumes::{csi_driver, expiration, one as volume_source};
-pub(crate) use warnings::warnings;
+pub(crate) use warnings::{claim_fractions, warnings};
 
 /// The object that a pod specification belongs to.
 #[derive(Debug, Clone, Copy, Default)]
@@ -136,7 +137,7 @@ pub(crate) fn label(errors: &mut Errors, path: &FieldPath<'_>, text: &str) {
 
 /// An address of a field that was once lax.
 pub(crate) fn ip(errors: &mut Errors, path: &FieldPath<'_>, text: &str) {
-    for error in validate_ip_legacy(path, text, false, &[]) {
+    for error in validate_ip_legacy(path, text, &[]) {
         errors.push(error);
     }
 }
@@ -188,6 +189,17 @@ fn host_users(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
             errors.forbidden(&path.child(name), "when `hostUsers` is false");
         }
     }
+    errors.ratcheted(Ratchet::UserNamespaceDevices, |errors| {
+        for list in ["initContainers", "containers", "ephemeralContainers"] {
+            let at = path.child(list);
+            for (index, container) in spec.list(list).iter().enumerate() {
+                if !container.list("volumeDevices").is_empty() {
+                    let at = at.index(index);
+                    errors.forbidden(&at.child("volumeDevices"), "when `hostUsers` is false");
+                }
+            }
+        }
+    });
 }
 
 fn hostname_override(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
@@ -295,7 +307,7 @@ fn security_context(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
             "ShareProcessNamespace and HostPID cannot both be enabled",
         );
     }
-    sysctls(errors, &path.child("sysctls"), context.list("sysctls"));
+    sysctls(errors, &path.child("sysctls"), spec);
     if context.has("fsGroupChangePolicy") {
         errors.one_of(
             &path.child("fsGroupChangePolicy"),
@@ -303,7 +315,7 @@ fn security_context(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
             &["Always", "OnRootMismatch"],
         );
     }
-    profiles(errors, path, context);
+    profiles::fields(errors, path, context);
     if context.has("supplementalGroupsPolicy") {
         errors.one_of(
             &path.child("supplementalGroupsPolicy"),
@@ -320,9 +332,9 @@ fn security_context(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
     }
 }
 
-fn sysctls(errors: &mut Errors, path: &FieldPath<'_>, list: &[Value]) {
+fn sysctls(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
     let mut seen = Seen::default();
-    for (index, sysctl) in list.iter().enumerate() {
+    for (index, sysctl) in spec.list("securityContext.sysctls").iter().enumerate() {
         let path = path.index(index);
         let name = sysctl.text("name");
         if name.is_empty() {
@@ -336,6 +348,52 @@ fn sysctls(errors: &mut Errors, path: &FieldPath<'_>, list: &[Value]) {
         } else if seen.again(name) {
             errors.duplicate(&path.child("name"), name);
         }
+        let shared = match kernel_namespace(name) {
+            Some(host) if spec.flag(host) => host,
+            _ => continue,
+        };
+        errors.ratcheted(Ratchet::HostSysctls, |errors| {
+            let text = format!("may not be specified when '{shared}' is true");
+            errors.invalid(&path.child("name"), name, text);
+        });
+    }
+}
+
+/// The field of a pod that shares with the node the namespace of the kernel that a sysctl belongs to.
+fn kernel_namespace(name: &str) -> Option<&'static str> {
+    // The first separator says which is meant: a slash makes the others part of a name.
+    let slashed = name
+        .find(['.', '/'])
+        .is_some_and(|at| name.as_bytes()[at] == b'/');
+    let normal: String = match slashed {
+        true => name
+            .chars()
+            .map(|c| {
+                if c == '/' {
+                    '.'
+                } else if c == '.' {
+                    '/'
+                } else {
+                    c
+                }
+            })
+            .collect(),
+        false => name.to_owned(),
+    };
+    match normal.split('*').next().unwrap_or_default() {
+        "kernel.sem"
+        | "kernel.shm"
+        | "kernel.shmall"
+        | "kernel.shmmax"
+        | "kernel.shmmni"
+        | "kernel.shm_rmid_forced"
+        | "kernel.msg"
+        | "kernel.msgmax"
+        | "kernel.msgmnb"
+        | "kernel.msgmni" => Some("hostIPC"),
+        name if name.starts_with("fs.mqueue.") => Some("hostIPC"),
+        name if name.starts_with("net.") => Some("hostNetwork"),
+        _ => None,
     }
 }
 
@@ -348,52 +406,6 @@ fn sysctl_name(name: &str) -> bool {
                 && bytes.last().is_some_and(|b| edge(*b))
                 && bytes.iter().all(|b| edge(*b) || matches!(b, b'-' | b'_'))
         })
-}
-
-/// Seccomp and AppArmor profiles, of a pod or a container.
-fn profiles(errors: &mut Errors, path: &FieldPath<'_>, context: &Value) {
-    for key in ["seccompProfile", "appArmorProfile"] {
-        let profile = context.dig(key);
-        if profile.is_null() {
-            continue;
-        }
-        let path = path.child(key);
-        let kind = profile.text("type");
-        let local = profile.dig("localhostProfile");
-        errors.required_one_of(
-            &path.child("type"),
-            kind,
-            &["Localhost", "RuntimeDefault", "Unconfined"],
-        );
-        let local_path = path.child("localhostProfile");
-        match (kind == "Localhost", local.as_str()) {
-            (true, None) => errors.required(
-                &local_path,
-                if key == "seccompProfile" {
-                    "must be set when seccomp type is Localhost"
-                } else {
-                    "must be set when AppArmor type is Localhost"
-                },
-            ),
-            (true, Some(file)) if key == "seccompProfile" => {
-                paths::local_descending_path(errors, &local_path, file);
-            }
-            (true, Some(file)) if file.trim().is_empty() => {
-                errors.required(&local_path, "must be set when AppArmor type is Localhost")
-            }
-            (false, Some(file)) if key == "seccompProfile" => errors.invalid(
-                &local_path,
-                file,
-                "can only be set when seccomp type is Localhost",
-            ),
-            (false, Some(file)) => errors.invalid(
-                &local_path,
-                file,
-                "can only be set when AppArmor type is Localhost",
-            ),
-            _ => {}
-        }
-    }
 }
 
 #[cfg(test)]
@@ -518,7 +530,7 @@ mod tests {
         check(
             &profile("Unconfined", json!("a")),
             &[
-                r#"spec.securityContext.seccompProfile.localhostProfile: Invalid value: "a": can only be set when seccomp type is Localhost"#,
+                r#"spec.securityContext.seccompProfile.localhostProfile: Invalid value: {"Type":"Unconfined","LocalhostProfile":"a"}: can only be set when seccomp type is Localhost"#,
             ],
         );
         check(
@@ -551,5 +563,22 @@ mod tests {
                 "spec.securityContext.windowsOptions: Forbidden: windows options cannot be set for a linux pod",
             ],
         );
+    }
+
+    #[test]
+    fn sysctls_of_the_host_are_the_nodes() {
+        let of = |name: &str| json!({"hostNetwork": true, "hostIPC": true, "securityContext": {"sysctls": [{"name": name, "value": "1"}]}});
+        check(&of("kernel.other"), &[]);
+        for (name, host) in [
+            ("net.ipv4.x", "hostNetwork"),
+            ("net/ipv4/x", "hostNetwork"),
+            ("kernel.shmmax", "hostIPC"),
+            ("fs.mqueue.x", "hostIPC"),
+        ] {
+            let error = format!(
+                r#"spec.securityContext.sysctls[0].name: Invalid value: "{name}": may not be specified when '{host}' is true"#
+            );
+            check(&of(name), &[&error]);
+        }
     }
 }

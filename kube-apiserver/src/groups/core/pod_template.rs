@@ -1,13 +1,13 @@
 //! PodTemplate, and what every kind with a template of pods shares.
 
 use generic_server::registry::strategy::MetadataRules;
+use machinery::names::dns1123_label;
 use machinery::names::object_meta::validate_annotations;
 use machinery::selector::LabelSelector;
-use machinery::selector::label::{SelectorChecks, validate_label_selector};
-use machinery::{FieldPath, Map};
+use machinery::{FieldPath, Map, meta};
 use serde_json::Value;
 
-use super::pod_spec::{self, SpecOwner};
+use super::pod_spec::{self, SpecOwner, profiles};
 use crate::errors::Errors;
 use crate::json::Json;
 use crate::rules::Rules;
@@ -24,7 +24,10 @@ pub(crate) static RULES: Rules = Rules {
     validate_update: |errors, object, _| {
         validate_template(errors, &FieldPath::new("template"), object.dig("template"));
     },
-    warnings: |object, old| warnings("template", object.dig("template"), old.dig("template")),
+    warnings: |object, old| match is_changed(object, old) {
+        true => pod_spec::warnings("template", object.dig("template")),
+        false => Vec::new(),
+    },
     ..Rules::PLAIN
 };
 
@@ -42,6 +45,7 @@ pub(crate) fn validate_template(errors: &mut Errors, path: &FieldPath<'_>, templ
     annotations(errors, &path.child("annotations"), template);
     let spec = path.child("spec");
     pod_spec::validate(errors, &spec, template.dig("spec"), SpecOwner::default());
+    profiles::forms_agree(errors, &spec, template);
     if !template.list("spec.ephemeralContainers").is_empty() {
         errors.forbidden(
             &spec.child("ephemeralContainers"),
@@ -70,9 +74,7 @@ pub(crate) fn selector(
     if value.is_null() {
         errors.required(path, "");
     } else {
-        for error in validate_label_selector(value, SelectorChecks::default(), path) {
-            errors.push(error);
-        }
+        errors.selector(path, value, None);
         if value.entries("matchLabels").count() + value.list("matchExpressions").len() == 0 {
             errors.invalid_value(path, value, format!("empty selector is invalid for {kind}"));
         }
@@ -136,15 +138,36 @@ pub(crate) fn always_running(errors: &mut Errors, path: &FieldPath<'_>, template
 /// Warnings for a workload whose template is new or changed.
 pub(crate) fn workload_warnings(object: &Value, old: &Value) -> Vec<String> {
     let path = "spec.template";
-    warnings(path, object.dig(path), old.dig(path))
+    match is_changed(object, old) {
+        true => pod_spec::warnings(path, object.dig(path)),
+        false => Vec::new(),
+    }
 }
 
-/// Warnings for a template that changed.
-pub(crate) fn warnings(prefix: &str, template: &Value, old: &Value) -> Vec<String> {
-    match !old.is_null() && crate::json::same(template, old) {
-        true => Vec::new(),
-        false => pod_spec::warnings(prefix, template),
-    }
+/// Whether an object is new or has another generation than before: else nobody is warned again.
+pub(crate) fn is_changed(object: &Value, old: &Value) -> bool {
+    old.is_null() || meta::generation(object) != meta::generation(old)
+}
+
+/// The same for a workload whose name begins those of its pods.
+pub(crate) fn named_workload_warnings(object: &Value, old: &Value) -> Vec<String> {
+    let mut out: Vec<String> = match old.is_null() {
+        true => name_warning(object).into_iter().collect(),
+        false => Vec::new(),
+    };
+    out.extend(workload_warnings(object, old));
+    out
+}
+
+/// The name of what makes pods becomes part of host names.
+pub(crate) fn name_warning(object: &Value) -> Option<String> {
+    let texts = dns1123_label(meta::name(object));
+    (!texts.is_empty()).then(|| {
+        format!(
+            "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: [{}]",
+            texts.join(" ")
+        )
+    })
 }
 
 #[cfg(test)]

@@ -5,8 +5,10 @@ use machinery::selector::LabelSelector;
 use machinery::{FieldPath, Map};
 use serde_json::Value;
 
-use super::pod_spec::drop_disabled_at;
-use super::pod_template::{always_running, default_template, selected, validate_template, workload_warnings};
+use super::pod_spec::{self, drop_disabled_at};
+use super::pod_template::{
+    always_running, default_template, is_changed, named_workload_warnings, selected, validate_template,
+};
 use crate::errors::Errors;
 use crate::json::Json;
 use crate::replicas::replica_counts;
@@ -22,7 +24,12 @@ pub(crate) static RULES: Rules = Rules {
     validate,
     validate_update: |errors, object, _| validate(errors, object),
     validate_status: |errors, object, _| replica_counts(errors, object),
-    warnings: workload_warnings,
+    warnings: |object, old| match old.is_null() {
+        true => named_workload_warnings(object, old),
+        // Upstream's are about the template that was.
+        false if is_changed(object, old) => pod_spec::warnings("spec.template", old.dig("spec.template")),
+        false => Vec::new(),
+    },
     fields: || vec![SelectableField::path("status.replicas")],
     ..Rules::PLAIN
 };

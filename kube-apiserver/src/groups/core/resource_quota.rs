@@ -10,6 +10,7 @@ use super::limit_range::standard_name;
 use super::resource_names::{STANDARD, quantity_value};
 use crate::errors::{Errors, IMMUTABLE};
 use crate::json::Json;
+use crate::quantity::amount;
 use crate::rules::Rules;
 
 pub(crate) static RULES: Rules = Rules {
@@ -42,8 +43,37 @@ pub(crate) static RULES: Rules = Rules {
             amounts(errors, &path.child(key), object.dig("status").dig(key));
         }
     },
+    warnings: |object, old| match old.is_null() {
+        true => warnings(object),
+        false => Vec::new(),
+    },
     ..Rules::PLAIN
 };
+
+/// Of what is requested no more is allowed than of its limit.
+fn warnings(object: &Value) -> Vec<String> {
+    let hard = object.dig("spec.hard");
+    let mut out = Vec::new();
+    for name in ["cpu", "memory", "storage", "ephemeral-storage"] {
+        let mut request = format!("requests.{name}");
+        if matches!(name, "cpu" | "memory") && hard.get(&request).is_none() {
+            request = name.to_owned();
+        }
+        let limit = format!("limits.{name}");
+        let amounts = (
+            hard.get(&request).and_then(amount),
+            hard.get(&limit).and_then(amount),
+        );
+        if let (Some(requested), Some(limited)) = amounts
+            && requested > limited
+        {
+            out.push(format!(
+                "ResourceQuota {request} ({requested}) should be less than {limit} ({limited})"
+            ));
+        }
+    }
+    out
+}
 
 /// Whether a resource is counted by its plain name.
 fn counted(name: &str) -> bool {

@@ -1,8 +1,9 @@
 //! Service: its fields. The cluster addresses and node ports are given in [`super::service_alloc`].
 
-use std::net::IpAddr;
-
 use generic_server::registry::strategy::{MetadataRules, SelectableField, WriteContext};
+use machinery::names::ip::{
+    cidr_warnings, ip_warnings, parse_ip_sloppy, validate_cidr_legacy, validate_ip_legacy,
+};
 use machinery::names::{
     dns1123_label, dns1123_subdomain, label_key, label_value, name_is_dns_label, port_name, port_number,
     qualified_name,
@@ -10,7 +11,7 @@ use machinery::names::{
 use machinery::{FieldPath, meta};
 use serde_json::{Value, json};
 
-use super::load_balancer::service_status;
+use super::load_balancer::{self, service_status};
 use crate::errors::{Errors, IMMUTABLE};
 use crate::json::{Json, same};
 use crate::net::special_ip;
@@ -35,10 +36,9 @@ pub(crate) static RULES: Rules = Rules {
             SelectableField::path("spec.type"),
         ]
     },
+    status_warnings: |object| load_balancer::warnings(object.dig("status")),
     ..Rules::PLAIN
 };
-
-const BAD_IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
 
 const HINTS: &str = "service.kubernetes.io/topology-aware-hints";
 
@@ -381,7 +381,7 @@ pub(super) fn cluster_ips(errors: &mut Errors, service: &Value, old: &Value) {
             &["PreferDualStack", "RequireDualStack", "SingleStack"],
         );
     }
-    let before: Seen<&str> = old.strings("spec.clusterIPs").collect();
+    let before: Vec<&str> = old.strings("spec.clusterIPs").collect();
     let mut bad = false;
     for (index, ip) in ips.iter().enumerate() {
         if index == 0 && *ip == "None" {
@@ -391,10 +391,7 @@ pub(super) fn cluster_ips(errors: &mut Errors, service: &Value, old: &Value) {
             }
             continue;
         }
-        if ip.parse::<IpAddr>().is_err() && !before.has(*ip) {
-            bad = true;
-            errors.invalid(&at.index(index), *ip, BAD_IP);
-        }
+        bad |= !legacy_ip(errors, &at.index(index), ip, &before);
     }
     if ips.len() > 2 {
         errors.invalid_value(&at, all, "may only hold up to 2 values");
@@ -421,7 +418,7 @@ pub(super) fn cluster_ips(errors: &mut Errors, service: &Value, old: &Value) {
 
 /// Why an address may not be an endpoint or an external address.
 pub(crate) fn endpoint_ip(errors: &mut Errors, path: &FieldPath<'_>, text: &str) {
-    let Ok(ip) = text.parse::<IpAddr>() else {
+    let Some(ip) = parse_ip_sloppy(text) else {
         return errors.invalid(path, text, "must be a valid IP address");
     };
     for reason in special_ip(ip) {
@@ -430,22 +427,29 @@ pub(crate) fn endpoint_ip(errors: &mut Errors, path: &FieldPath<'_>, text: &str)
 }
 
 fn addresses(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value, old: &Value) {
-    let before: Seen<&str> = old.strings("spec.externalIPs").collect();
+    let before: Vec<&str> = old.strings("spec.externalIPs").collect();
     for (index, ip) in spec.strings("externalIPs").enumerate() {
-        if ip.parse::<IpAddr>().is_err() && before.has(ip) {
-            continue;
-        }
-        match ip.parse::<IpAddr>() {
-            Ok(_) => endpoint_ip(errors, &path.index(index), ip),
-            Err(_) => legacy_ip(errors, &path.index(index), ip),
+        let at = path.index(index);
+        if legacy_ip(errors, &at, ip, &before) {
+            endpoint_ip(errors, &at, ip);
         }
     }
 }
 
-/// A field that holds an address.
-pub(crate) fn legacy_ip(errors: &mut Errors, path: &FieldPath<'_>, text: &str) {
-    if text.parse::<IpAddr>().is_err() {
-        errors.invalid(path, text, BAD_IP);
+/// Checks a field that holds an address and was once lax: what there was before may stay. Gives whether it holds.
+pub(crate) fn legacy_ip(errors: &mut Errors, path: &FieldPath<'_>, text: &str, before: &[&str]) -> bool {
+    let found = validate_ip_legacy(path, text, before);
+    let holds = found.is_empty();
+    for error in found {
+        errors.push(error);
+    }
+    holds
+}
+
+/// The same of a network.
+fn legacy_cidr(errors: &mut Errors, path: &FieldPath<'_>, text: &str, before: &[&str]) {
+    for error in validate_cidr_legacy(path, text, before) {
+        errors.push(error);
     }
 }
 
@@ -488,13 +492,8 @@ fn port_sets(errors: &mut Errors, path: &FieldPath<'_>, kind: &str, ports: &[Val
     }
 }
 
-fn cidr(text: &str) -> bool {
-    text.parse::<crate::net::Cidr>().is_ok()
-}
-
 fn balancer(errors: &mut Errors, path: &FieldPath<'_>, service: &Value, old: &Value) {
     const ONLY: &str = "may only be used when `type` is 'LoadBalancer'";
-    const BAD: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
     const NOTE: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
     let spec = service.dig("spec");
     let balances = spec.text("type") == "LoadBalancer";
@@ -507,8 +506,8 @@ fn balancer(errors: &mut Errors, path: &FieldPath<'_>, service: &Value, old: &Va
                 errors.forbidden(&at, ONLY);
             }
             if note(old, NOTE) != Some(text) && !text.trim().is_empty() {
-                for range in text.split(',').map(str::trim).filter(|range| !cidr(range)) {
-                    errors.invalid(&at, range, BAD);
+                for range in text.split(',') {
+                    legacy_cidr(errors, &at, range.trim(), &[]);
                 }
             }
         }
@@ -518,7 +517,7 @@ fn balancer(errors: &mut Errors, path: &FieldPath<'_>, service: &Value, old: &Va
         if !balances {
             errors.forbidden(&at, ONLY);
         }
-        let before: Seen<&str> = old
+        let before: Vec<&str> = old
             .strings("spec.loadBalancerSourceRanges")
             .map(str::trim)
             .collect();
@@ -527,9 +526,7 @@ fn balancer(errors: &mut Errors, path: &FieldPath<'_>, service: &Value, old: &Va
             .map(str::trim)
             .enumerate()
         {
-            if !cidr(range) && !before.has(range) {
-                errors.invalid(&at.index(index), range, BAD);
-            }
+            legacy_cidr(errors, &at.index(index), range, &before);
         }
     }
     if spec.has("allocateLoadBalancerNodePorts") && !balances {
@@ -686,41 +683,68 @@ fn warnings(service: &Value) -> Vec<String> {
     let spec = service.dig("spec");
     let (kind, external) = (spec.text("type"), !spec.list("externalIPs").is_empty());
     let mut warnings: Vec<String> = Vec::new();
-    let mut warn = |when: bool, text: &str| {
+    let warn = |warnings: &mut Vec<String>, when: bool, text: &str| {
         if when {
             warnings.push(text.into());
         }
     };
+    let addresses = |warnings: &mut Vec<String>, key: &str| {
+        let path = FieldPath::new("spec");
+        let at = path.child(key);
+        let each = spec.strings(key).enumerate();
+        warnings.extend(each.filter_map(|(index, ip)| ip_warnings(&at.index(index), ip)));
+    };
     warn(
+        &mut warnings,
         note(service, HINTS).is_some(),
         "annotation service.kubernetes.io/topology-aware-hints is deprecated, please use service.kubernetes.io/topology-mode instead",
     );
     let headless = headless(service);
+    if !headless {
+        addresses(&mut warnings, "clusterIPs");
+    }
     warn(
+        &mut warnings,
         headless && !spec.text("loadBalancerIP").is_empty(),
         "spec.loadBalancerIP is ignored for headless services",
     );
     warn(
+        &mut warnings,
         headless && external,
         "spec.externalIPs is ignored for headless services",
     );
     warn(
+        &mut warnings,
         headless && spec.text("sessionAffinity") != "None",
         "spec.SessionAffinity is ignored for headless services",
     );
+    addresses(&mut warnings, "externalIPs");
     warn(
+        &mut warnings,
         external && !headless && kind != "ExternalName",
         "spec.externalIPs is deprecated and may no longer be implemented in some clusters",
     );
+    let path = FieldPath::new("spec");
+    warnings.extend(ip_warnings(
+        &path.child("loadBalancerIP"),
+        spec.text("loadBalancerIP"),
+    ));
+    let at = path.child("loadBalancerSourceRanges");
+    for (index, range) in spec.strings("loadBalancerSourceRanges").enumerate() {
+        warnings.extend(cidr_warnings(&at.index(index), range));
+    }
     warn(
+        &mut warnings,
         external && kind == "ExternalName",
         "spec.externalIPs is ignored when spec.type is \"ExternalName\"",
     );
     warn(
+        &mut warnings,
         kind != "ExternalName" && !spec.text("externalName").is_empty(),
         "spec.externalName is ignored when spec.type is not \"ExternalName\"",
     );
     warn(
+        &mut warnings,
         spec.text("trafficDistribution") == "PreferClose",
         "spec.trafficDistribution: \"PreferClose\" is deprecated; use \"PreferSameZone\"",
     );

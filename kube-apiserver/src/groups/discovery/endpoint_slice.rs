@@ -1,15 +1,13 @@
 //! EndpointSlice.
 
-use std::collections::HashSet;
-use std::net::IpAddr;
-
-use machinery::names::ip::validate_ip;
+use machinery::names::ip::{ip_warnings, validate_ip};
 use machinery::names::object_meta::validate_labels;
 use machinery::names::{
     dns1123_label, fully_qualified_domain_name, label_value, name_is_dns_subdomain, qualified_name,
 };
-use machinery::{FieldError, FieldPath};
+use machinery::{FieldError, FieldPath, meta};
 use serde_json::Value;
+use std::collections::HashSet;
 
 use crate::errors::Errors;
 use crate::groups::core::service::{endpoint_ip, legacy_ip};
@@ -32,12 +30,36 @@ pub(crate) static RULES: Rules = Rules {
         validate(errors, object, old);
         errors.immutable_at("addressType", object, old);
     },
-    warnings: |object, old| match object.text("addressType") {
-        "FQDN" if old.is_null() => vec!["spec.addressType: FQDN endpoints are deprecated".to_string()],
-        _ => Vec::new(),
-    },
+    warnings,
     ..Rules::PLAIN
 };
+
+/// The controllers that write no addresses that are to be warned of.
+const CONTROLLERS: [&str; 2] = [
+    "endpointslice-controller.k8s.io",
+    "endpointslicemirroring-controller.k8s.io",
+];
+
+fn warnings(object: &Value, old: &Value) -> Vec<String> {
+    let mut out = Vec::new();
+    if old.is_null() && object.text("addressType") == "FQDN" {
+        out.push("spec.addressType: FQDN endpoints are deprecated".to_string());
+    }
+    let manager =
+        meta::labels(object).and_then(|all| all.get("endpointslice.kubernetes.io/managed-by")?.as_str());
+    if manager.is_some_and(|manager| CONTROLLERS.contains(&manager)) {
+        return out;
+    }
+    let endpoints = FieldPath::new("endpoints");
+    for (index, endpoint) in object.list("endpoints").iter().enumerate() {
+        let at = endpoints.index(index);
+        let at = at.child("addresses");
+        for (index, address) in endpoint.strings("addresses").enumerate() {
+            out.extend(ip_warnings(&at.index(index), address));
+        }
+    }
+    out
+}
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
 
@@ -155,15 +177,14 @@ fn addresses(errors: &mut Errors, path: &FieldPath<'_>, endpoint: &Value, kind: 
     for (index, address) in endpoint.strings("addresses").enumerate() {
         let at = path.index(index);
         match kind {
-            "IPv4" => match address.parse::<IpAddr>() {
-                Err(_) => legacy_ip(errors, &at, address),
-                Ok(ip) => {
-                    if !ip.is_ipv4() {
+            "IPv4" => {
+                if legacy_ip(errors, &at, address, &[]) {
+                    if address.contains(':') {
                         errors.invalid(path, address, "must be an IPv4 address");
                     }
                     endpoint_ip(errors, &at, address);
                 }
-            },
+            }
             "IPv6" => {
                 let found = validate_ip(&at, address);
                 if found.is_empty() {

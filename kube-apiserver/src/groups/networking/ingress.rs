@@ -9,8 +9,8 @@ use machinery::names::{
 use machinery::{FieldPath, meta};
 use serde_json::Value;
 
-use crate::errors::Errors;
-use crate::groups::core::load_balancer::load_balancer_status;
+use crate::errors::{Errors, Ratchet};
+use crate::groups::core::load_balancer::{self, load_balancer_status};
 use crate::json::Json;
 use crate::rules::Rules;
 
@@ -38,13 +38,14 @@ pub(crate) static RULES: Rules = Rules {
     validate_status: |errors, object, old| load_balancer_status(errors, object, old),
     warnings: |object, old| {
         match annotation(object) {
-        Some(_) if annotation(old).is_none() => vec![
+        Some(_) if old.is_null() && !object.has("spec.ingressClassName") => vec![
             "annotation \"kubernetes.io/ingress.class\" is deprecated, please use 'spec.ingressClassName' instead"
                 .into(),
         ],
         _ => Vec::new(),
     }
     },
+    status_warnings: |object| load_balancer::warnings(object.dig("status")),
     ..Rules::PLAIN
 };
 
@@ -83,7 +84,11 @@ fn validate(errors: &mut Errors, object: &Value) {
             }
         }
         if rule.has("http") {
-            paths(errors, &path.child("http"), rule.dig("http"));
+            let check = |errors: &mut Errors| paths(errors, &path.child("http"), rule.dig("http"));
+            match host.contains('*') {
+                true => errors.ratcheted(Ratchet::WildcardRule, check),
+                false => check(errors),
+            }
         }
     }
     let at = path.child("tls");
@@ -99,7 +104,9 @@ fn validate(errors: &mut Errors, object: &Value) {
         }
         let secret = tls.text("secretName");
         if !secret.is_empty() {
-            errors.text(&path.child("secretName"), secret, dns1123_subdomain(secret));
+            errors.ratcheted(Ratchet::SecretName, |errors| {
+                errors.text(&path.child("secretName"), secret, dns1123_subdomain(secret));
+            });
         }
     }
     if let Some(class) = spec.dig("ingressClassName").as_str() {

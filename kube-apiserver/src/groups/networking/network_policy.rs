@@ -2,12 +2,11 @@
 
 use generic_server::registry::strategy::MetadataRules;
 use machinery::FieldPath;
-use machinery::names::ip::{parse_cidr_sloppy, validate_cidr_legacy};
+use machinery::names::ip::{cidr_warnings, parse_cidr_sloppy, validate_cidr_legacy};
 use machinery::names::{port_name, port_number};
-use machinery::selector::label::{SelectorChecks, validate_label_selector};
 use serde_json::Value;
 
-use crate::errors::Errors;
+use crate::errors::{Errors, Ratchet};
 use crate::json::Json;
 use crate::rules::Rules;
 use crate::unique::Seen;
@@ -35,13 +34,36 @@ pub(crate) static RULES: Rules = Rules {
     },
     validate: |errors, object| validate(errors, object, &Value::Null),
     validate_update: validate,
+    warnings: |object, _| warnings(object),
     ..Rules::PLAIN
 };
 
-fn selector(errors: &mut Errors, path: &FieldPath<'_>, selector: &Value) {
-    for error in validate_label_selector(selector, SelectorChecks::default(), path) {
-        errors.push(error);
+/// About networks.
+fn warnings(policy: &Value) -> Vec<String> {
+    let mut out = Vec::new();
+    let spec = FieldPath::new("spec");
+    for (rules, peers) in DIRECTIONS {
+        let at = spec.child(rules);
+        for (index, rule) in policy.dig("spec").list(rules).iter().enumerate() {
+            let at = at.index(index);
+            let at = at.child(peers);
+            for (index, peer) in rule.list(peers).iter().enumerate() {
+                let block = peer.dig("ipBlock");
+                let at = at.index(index);
+                let at = at.child("ipBlock");
+                out.extend(cidr_warnings(&at.child("cidr"), block.text("cidr")));
+                let at = at.child("except");
+                for (index, cidr) in block.strings("except").enumerate() {
+                    out.extend(cidr_warnings(&at.index(index), cidr));
+                }
+            }
+        }
     }
+    out
+}
+
+fn selector(errors: &mut Errors, path: &FieldPath<'_>, selector: &Value) {
+    errors.selector(path, selector, Some(Ratchet::SelectorValues));
 }
 
 /// The networks a policy names, which may stay as they are.
@@ -160,7 +182,7 @@ fn block(errors: &mut Errors, path: &FieldPath<'_>, block: &Value, known: &Seen<
     if !errors.need(&path.child("cidr"), text) {
         return;
     }
-    for error in validate_cidr_legacy(&path.child("cidr"), text, false, kept(known, &text)) {
+    for error in validate_cidr_legacy(&path.child("cidr"), text, kept(known, &text)) {
         errors.push(error);
     }
     let Some(cidr) = parse_cidr_sloppy(text) else {
@@ -169,7 +191,7 @@ fn block(errors: &mut Errors, path: &FieldPath<'_>, block: &Value, known: &Seen<
     let at = path.child("except");
     for (index, text) in block.strings("except").enumerate() {
         let at = at.index(index);
-        for error in validate_cidr_legacy(&at, text, false, kept(known, &text)) {
+        for error in validate_cidr_legacy(&at, text, kept(known, &text)) {
             errors.push(error);
         }
         let Some(except) = parse_cidr_sloppy(text) else {

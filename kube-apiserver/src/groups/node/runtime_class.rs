@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::errors::Errors;
 use crate::groups::core::pod_spec::{Claims, resources, tolerations};
+use crate::groups::node_labels;
 use crate::json::Json;
 use crate::rules::Rules;
 use crate::unique::Seen;
@@ -21,6 +22,13 @@ pub(crate) static RULES: Rules = Rules {
     validate_update: |errors, object, old| {
         validate(errors, object);
         errors.immutable(&FieldPath::ROOT, "handler", object, old);
+    },
+    warnings: |object, _| {
+        let labels = object.entries("scheduling.nodeSelector");
+        let texts = labels.filter_map(|(label, _)| node_labels::deprecated(label));
+        texts
+            .map(|text| format!("scheduling.nodeSelector: {text}"))
+            .collect()
     },
     ..Rules::PLAIN
 };

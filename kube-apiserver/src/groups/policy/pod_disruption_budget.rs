@@ -3,11 +3,10 @@
 use generic_server::registry::strategy::MetadataRules;
 use machinery::names::conditions::validate_conditions;
 use machinery::names::percent;
-use machinery::selector::label::{SelectorChecks, validate_label_selector};
 use machinery::{FieldError, FieldPath};
 use serde_json::Value;
 
-use crate::errors::{Errors, NEGATIVE};
+use crate::errors::{Errors, NEGATIVE, Ratchet};
 use crate::json::Json;
 use crate::rules::Rules;
 
@@ -64,13 +63,8 @@ fn validate(errors: &mut Errors, object: &Value) {
         amount(errors, &path.child(key), spec.dig(key));
     }
     if spec.has("selector") {
-        for error in validate_label_selector(
-            spec.dig("selector"),
-            SelectorChecks::default(),
-            &path.child("selector"),
-        ) {
-            errors.push(error);
-        }
+        let rule = Some(Ratchet::SelectorValues);
+        errors.selector(&path.child("selector"), spec.dig("selector"), rule);
     }
     if let Some(policy) = spec.dig("unhealthyPodEvictionPolicy").as_str() {
         errors.one_of(

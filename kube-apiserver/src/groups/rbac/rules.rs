@@ -3,10 +3,9 @@
 use machinery::FieldPath;
 use machinery::names::{dns1123_subdomain, name_is_path_segment};
 use machinery::selector::LabelSelector;
-use machinery::selector::label::{SelectorChecks, validate_label_selector};
 use serde_json::{Value, json};
 
-use crate::errors::Errors;
+use crate::errors::{Errors, Ratchet};
 use crate::json::{Json, same};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
@@ -71,9 +70,7 @@ pub(super) fn aggregation(errors: &mut Errors, object: &Value) {
     }
     for (index, selector) in selectors.iter().enumerate() {
         let at = at.index(index);
-        for error in validate_label_selector(selector, SelectorChecks::default(), &at) {
-            errors.push(error);
-        }
+        errors.selector(&at, selector, Some(Ratchet::SelectorValues));
         if LabelSelector::from_value(selector).is_err() {
             errors.invalid(&at, Value::Null, "invalid label selector.");
         }

@@ -62,18 +62,18 @@ pub(super) fn validate(errors: &mut Errors, object: &Value, old: &Value) {
 }
 
 /// What tells one allocated device from another.
-fn id(device: &Value) -> [&str; 4] {
+pub(super) fn device_id(device: &Value) -> [&str; 4] {
     ["driver", "pool", "device", "shareID"].map(|key| device.text(key))
 }
 
 fn devices(errors: &mut Errors, path: &FieldPath<'_>, status: &Value) {
     let results = status.list("allocation.devices.results");
-    let allocated: HashSet<[&str; 4]> = results.iter().map(id).collect();
+    let allocated: HashSet<[&str; 4]> = results.iter().map(device_id).collect();
     let list = status.list("devices");
     for (index, device) in list.iter().enumerate() {
         let at = path.index(index);
         device_name(errors, &at, device);
-        if !allocated.contains(&id(device)) {
+        if !allocated.contains(&device_id(device)) {
             errors.invalid_value(&at, device, "must be an allocated device in the claim");
         }
         let conditions = at.child("conditions");
@@ -88,7 +88,7 @@ fn devices(errors: &mut Errors, path: &FieldPath<'_>, status: &Value) {
     }
     let mut seen = HashSet::new();
     for (index, device) in list.iter().enumerate() {
-        if !seen.insert(id(device)) {
+        if !seen.insert(device_id(device)) {
             errors.duplicate(&path.index(index), device.clone());
         }
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use generic_server::registry::strategy::{MetadataRules, SelectableField};
 use machinery::names::{dns1123_label, name_is_dns_subdomain};
-use machinery::{FieldError, FieldPath};
+use machinery::{FieldError, FieldPath, go};
 use serde_json::Value;
 
 use super::device::{attribute_name, binding_conditions, fits, pool_name, taint, unique};
@@ -35,6 +35,17 @@ pub(crate) static RULES: Rules = Rules {
         errors.immutable(&path.child("pool"), "name", spec.dig("pool"), before.dig("pool"));
         errors.immutable(&path, "driver", spec, before);
         errors.immutable(&path, "nodeName", spec, before);
+    },
+    warnings: |object, old| {
+        let driver = object.text("spec.driver");
+        let odd = driver != old.text("spec.driver") && driver.to_lowercase() != driver;
+        let text = || {
+            format!(
+                "spec.driver: driver names should be lowercase; {} contains uppercase characters",
+                go::quote(driver)
+            )
+        };
+        odd.then(text).into_iter().collect()
     },
     ..Rules::PLAIN
 };

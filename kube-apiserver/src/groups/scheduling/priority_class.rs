@@ -1,7 +1,7 @@
 //! PriorityClass.
 
 use generic_server::registry::strategy::MetadataRules;
-use machinery::{FieldPath, meta};
+use machinery::{ApiError, FieldPath, GroupResource, meta};
 use serde_json::Value;
 
 use crate::errors::Errors;
@@ -19,6 +19,14 @@ pub(crate) static RULES: Rules = Rules {
             errors.forbidden(&FieldPath::new("value"), "may not be changed in an update.");
         }
         errors.immutable_at("preemptionPolicy", object, old);
+    },
+    validate_delete: |object| match meta::name(object) {
+        name @ ("system-node-critical" | "system-cluster-critical") => {
+            let resource = GroupResource::new("scheduling.k8s.io", "priorityclasses");
+            let text = "this is a system priority class and cannot be deleted";
+            Err(ApiError::forbidden(&resource, name, text))
+        }
+        _ => Ok(()),
     },
     ..Rules::PLAIN
 };

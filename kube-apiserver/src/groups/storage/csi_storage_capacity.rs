@@ -2,10 +2,10 @@
 
 use machinery::FieldPath;
 use machinery::names::name_is_dns_subdomain;
-use machinery::selector::label::{SelectorChecks, validate_label_selector};
 use serde_json::Value;
 
-use crate::errors::{Errors, IMMUTABLE, NEGATIVE};
+use crate::errors::{Errors, IMMUTABLE, NEGATIVE, Ratchet};
+use crate::groups::node_labels;
 use crate::json::{Json, is_zero};
 use crate::quantity::amount;
 use crate::rules::Rules;
@@ -22,6 +22,10 @@ pub(crate) static RULES: Rules = Rules {
             errors.invalid(&FieldPath::new("storageClassName"), class, IMMUTABLE);
         }
     },
+    warnings: |object, _| {
+        let path = FieldPath::new("nodeTopology");
+        node_labels::selector(&path, object.dig("nodeTopology"))
+    },
     ..Rules::PLAIN
 };
 
@@ -29,9 +33,7 @@ fn validate(errors: &mut Errors, object: &Value) {
     let topology = object.dig("nodeTopology");
     if !is_zero(topology) {
         let path = FieldPath::new("nodeTopology");
-        for error in validate_label_selector(topology, SelectorChecks::default(), &path) {
-            errors.push(error);
-        }
+        errors.selector(&path, topology, Some(Ratchet::SelectorValues));
     }
     let class = object.text("storageClassName");
     let path = FieldPath::new("storageClassName");

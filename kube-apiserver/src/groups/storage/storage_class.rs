@@ -7,6 +7,7 @@ use machinery::names::{label_key, qualified_name};
 use serde_json::Value;
 
 use crate::errors::Errors;
+use crate::groups::node_labels;
 use crate::json::Json;
 use crate::rules::Rules;
 use crate::unique::Seen;
@@ -24,8 +25,23 @@ pub(crate) static RULES: Rules = Rules {
             errors.immutable_at(key, object, old);
         }
     },
+    warnings: |object, _| warnings(object),
     ..Rules::PLAIN
 };
+
+fn warnings(object: &Value) -> Vec<String> {
+    let mut out = Vec::new();
+    let topologies = FieldPath::new("allowedTopologies");
+    for (index, topology) in object.list("allowedTopologies").iter().enumerate() {
+        let at = topologies.index(index);
+        let at = at.child("matchLabelExpressions");
+        for (index, expression) in topology.list("matchLabelExpressions").iter().enumerate() {
+            let text = node_labels::deprecated(expression.text("key"));
+            out.extend(text.map(|text| format!("{}: {text}", at.index(index).child("key"))));
+        }
+    }
+    out
+}
 
 fn validate(errors: &mut Errors, object: &Value) {
     provisioner(errors, &FieldPath::new("provisioner"), object.text("provisioner"));

@@ -94,7 +94,7 @@ fn addresses(errors: &mut Errors, path: &FieldPath<'_>, status: &Value, old: &Va
         .map(|ip| ip.text("ip"))
         .collect();
     for (index, ip) in list.iter().enumerate() {
-        for error in validate_ip_legacy(&path.index(index), ip, false, &known) {
+        for error in validate_ip_legacy(&path.index(index), ip, &known) {
             errors.push(error);
         }
         if errors.is_full() {

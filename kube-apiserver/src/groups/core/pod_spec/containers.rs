@@ -12,7 +12,7 @@ use super::resources::{Claims, resources};
 use super::volumes::Volumes;
 use super::windows;
 use super::{label, profiles};
-use crate::errors::Errors;
+use crate::errors::{Errors, Ratchet};
 use crate::json::{Json, is_zero};
 use crate::unique::{Seen, texts};
 
@@ -88,11 +88,14 @@ fn init(errors: &mut Errors, path: &FieldPath<'_>, pod: &Pod<'_>) {
             let policies = path_of.child("resizePolicy");
             for (index, policy) in container.list("resizePolicy").iter().enumerate() {
                 if policy.text("restartPolicy") == "RestartContainer" {
-                    errors.invalid(
-                        &policies.index(index).child("restartPolicy"),
-                        "RestartContainer",
-                        "must not be set to 'RestartContainer' for non-sidecar initContainers",
-                    );
+                    let at = policies.index(index);
+                    errors.ratcheted(Ratchet::InitResize, |errors| {
+                        errors.invalid(
+                            &at.child("restartPolicy"),
+                            "RestartContainer",
+                            "must not be set to 'RestartContainer' for non-sidecar initContainers",
+                        );
+                    });
                 }
             }
         }
@@ -303,7 +306,7 @@ fn security_context(errors: &mut Errors, path: &FieldPath<'_>, container: &Value
             );
         }
     }
-    profiles(errors, path, context);
+    profiles::fields(errors, path, context);
     if context.dig("allowPrivilegeEscalation").as_bool() == Some(false) {
         if context.flag("privileged") {
             errors.invalid_value(

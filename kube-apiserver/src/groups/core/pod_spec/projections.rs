@@ -1,7 +1,6 @@
 //! Sources of projected volumes whose features are off by default: bundles of trust, and certificates of the pod.
 
 use machinery::names::object_meta::validate_user_annotations;
-use machinery::selector::label::{SelectorChecks, validate_label_selector};
 use machinery::{FieldError, FieldPath};
 use serde_json::{Value, json};
 
@@ -27,9 +26,7 @@ pub(super) fn trust_bundle<'v>(errors: &mut Errors, path: &FieldPath<'_>, source
             if source.has("labelSelector") {
                 let at = path.child("labelSelector");
                 let selector = source.dig("labelSelector");
-                for error in validate_label_selector(selector, SelectorChecks::default(), &at) {
-                    errors.push(error);
-                }
+                errors.selector(&at, selector, None);
             }
         }
         (false, false) => errors.required(path, "either name or signerName must be specified"),

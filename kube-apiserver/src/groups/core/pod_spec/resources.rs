@@ -1,11 +1,12 @@
 //! Requests, limits and claims of containers, and their resize policies.
 
 use machinery::names::qualified_name;
+use machinery::quantity::Quantity;
 use machinery::{FieldError, FieldErrorKind, FieldPath, limits};
 use serde_json::Value;
 
 use super::label;
-use crate::errors::Errors;
+use crate::errors::{Errors, Ratchet};
 use crate::groups::core::resource_names::{STANDARD, overcommit_allowed, quantity_value, resource_name};
 use crate::json::Json;
 use crate::quantity::amount;
@@ -67,6 +68,9 @@ fn requirements(
             check_name(errors, &at_name, name);
             let Some(quantity) = amount(raw) else { continue };
             quantity_value(errors, &at_name, name, raw);
+            if kind == "limits" {
+                whole_pages(errors, &at_name, name, &quantity);
+            }
             huge |= is_huge_page(name);
             compute |= matches!(name, "cpu" | "memory");
             if kind == "limits" {
@@ -90,6 +94,7 @@ fn requirements(
                 }
                 None => {}
             }
+            whole_pages(errors, &at_name, name, &quantity);
         }
     }
     if huge && !compute {
@@ -200,8 +205,29 @@ fn consistency(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
     }
 }
 
+/// Huge pages are a number of pages, whose size the name says.
+fn whole_pages(errors: &mut Errors, path: &FieldPath<'_>, name: &str, quantity: &Quantity) {
+    let Some(size) = name.strip_prefix(HUGE_PAGES) else {
+        return;
+    };
+    let size = Quantity::parse(size)
+        .ok()
+        .filter(|size| size.signum() > 0 && size.milli_value() % 1_000 == 0);
+    let whole = size.is_some_and(|size| quantity.value().checked_rem(size.value()) == Some(0));
+    if !whole {
+        errors.ratcheted(Ratchet::HugePages, |errors| {
+            let shown = quantity.to_string();
+            let text = format!("{shown} is not positive integer multiple of {name}");
+            errors.invalid(path, shown, text);
+        });
+    }
+}
+
+/// What the names of huge pages begin with.
+const HUGE_PAGES: &str = "hugepages-";
+
 fn is_huge_page(name: &str) -> bool {
-    name.starts_with("hugepages-")
+    name.starts_with(HUGE_PAGES)
 }
 
 #[cfg(test)]
@@ -338,5 +364,19 @@ mod tests {
                 r#"spec.containers[0].resizePolicy: Unsupported value: "storage": supported values: "cpu", "memory""#,
             ],
         );
+    }
+
+    #[test]
+    fn huge_pages_are_whole() {
+        let of = |name: &str| json!({"resources": {"limits": {"cpu": "1", name: "3Mi"}, "requests": {"cpu": "1", name: "3Mi"}}});
+        check(&of("hugepages-1Mi"), &[]);
+        for name in ["hugepages-2Mi", "hugepages-0", "hugepages-1.5", "hugepages-x"] {
+            let at = |kind: &str| {
+                format!(
+                    r#"spec.containers[0].resources.{kind}[{name}]: Invalid value: "3Mi": 3Mi is not positive integer multiple of {name}"#
+                )
+            };
+            check(&of(name), &[&at("limits"), &at("requests")]);
+        }
     }
 }

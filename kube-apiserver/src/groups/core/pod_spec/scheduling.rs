@@ -1,14 +1,15 @@
 //! Where a pod may run: affinity, tolerations, spread, gates, resource claims.
 
+use std::collections::HashMap;
+
 use machinery::names::object_meta::validate_label_name;
 use machinery::names::{dns1123_label, dns1123_subdomain, label_value, qualified_name};
-use machinery::selector::label::{SelectorChecks, validate_label_selector};
 use machinery::{FieldError, FieldPath};
 use serde_json::Value;
 
 use super::label;
 use super::resources::Claims;
-use crate::errors::Errors;
+use crate::errors::{Errors, Ratchet};
 use crate::json::Json;
 use crate::unique::Seen;
 
@@ -35,18 +36,18 @@ pub(super) fn resource_claims<'a>(errors: &mut Errors, path: &FieldPath<'_>, spe
             label(errors, &path.child("name"), name);
         }
         let keys = ["resourceClaimName", "resourceClaimTemplateName"];
-        match keys.iter().filter(|key| claim.has(key)).count() {
-            0 => errors.invalid_value(
-                &path,
-                claim,
-                "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`",
-            ),
-            1 => {}
-            _ => errors.invalid_value(
-                &path,
-                claim,
-                "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified",
-            ),
+        let text = match keys.iter().filter(|key| claim.has(key)).count() {
+            0 => "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`",
+            1 => "",
+            _ => "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified",
+        };
+        if !text.is_empty() {
+            let [of, of_template] = keys.map(|key| claim.dig(key));
+            let name = Value::from(name);
+            let shown = format!(
+                r#"{{"Name":{name},"ResourceClaimName":{of},"ResourceClaimTemplateName":{of_template}}}"#
+            );
+            errors.shown(FieldError::invalid(&path, &Value::Null, text), shown);
         }
         for key in keys {
             if let Some(text) = claim.dig(key).as_str() {
@@ -155,7 +156,7 @@ pub(super) fn affinity(errors: &mut Errors, path: &FieldPath<'_>, affinity: &Val
     for (index, term) in node.list(PREFERRED).iter().enumerate() {
         let at = preferred.index(index);
         weight(errors, &at, term);
-        node_selector_term(errors, &at.child("preference"), term.dig("preference"));
+        node_selector_term(errors, &at.child("preference"), term.dig("preference"), false);
     }
     for kind in ["podAffinity", "podAntiAffinity"] {
         let pod = affinity.dig(kind);
@@ -182,10 +183,7 @@ fn weight(errors: &mut Errors, path: &FieldPath<'_>, term: &Value) {
 
 fn pod_term(errors: &mut Errors, path: &FieldPath<'_>, term: &Value) {
     for key in ["labelSelector", "namespaceSelector"] {
-        add_all(
-            errors,
-            validate_label_selector(term.dig(key), SelectorChecks::default(), &path.child(key)),
-        );
+        errors.selector(&path.child(key), term.dig(key), Some(Ratchet::AffinityValues));
     }
     for name in term.strings("namespaces") {
         errors.text(&path.child("namespace"), name, dns1123_label(name));
@@ -212,6 +210,7 @@ fn label_keys(errors: &mut Errors, path: &FieldPath<'_>, term: &Value) {
             add_all(errors, validate_label_name(key, &at.index(index)));
         }
     }
+    selected_twice(errors, path, term);
     let at = path.child("matchLabelKeys");
     let others: Seen<&str> = term.strings("mismatchLabelKeys").collect();
     for (index, key) in term.strings("matchLabelKeys").enumerate() {
@@ -225,6 +224,26 @@ fn label_keys(errors: &mut Errors, path: &FieldPath<'_>, term: &Value) {
     }
 }
 
+/// A key of `matchLabelKeys` is one of the pod's selector by itself: the selector of a pod has it already when it is checked.
+fn selected_twice(errors: &mut Errors, path: &FieldPath<'_>, term: &Value) {
+    let keys = term.strings("matchLabelKeys").enumerate();
+    let keys: HashMap<&str, usize> = keys.map(|(index, key)| (key, index)).collect();
+    let selector = term.dig("labelSelector");
+    let mut seen: Seen<&str> = selector.entries("matchLabels").map(|(key, _)| key).collect();
+    for expression in selector.list("matchExpressions") {
+        let key = expression.text("key");
+        if seen.again(key)
+            && let Some(index) = keys.get(key)
+        {
+            errors.invalid(
+                &path.index(*index),
+                key,
+                "exists in both matchLabelKeys and labelSelector",
+            );
+        }
+    }
+}
+
 /// Checks a node selector: at least one term.
 pub(crate) fn node_selector(errors: &mut Errors, path: &FieldPath<'_>, selector: &Value) {
     let terms = selector.list("nodeSelectorTerms");
@@ -233,12 +252,12 @@ pub(crate) fn node_selector(errors: &mut Errors, path: &FieldPath<'_>, selector:
         return errors.required(&at, "must have at least one node selector term");
     }
     for (index, term) in terms.iter().enumerate() {
-        node_selector_term(errors, &at.index(index), term);
+        node_selector_term(errors, &at.index(index), term, true);
     }
 }
 
-/// Checks one term of a node selector.
-pub(crate) fn node_selector_term(errors: &mut Errors, path: &FieldPath<'_>, term: &Value) {
+/// Checks one term of a node selector. Those that are preferred are only warned of values that no label has.
+fn node_selector_term(errors: &mut Errors, path: &FieldPath<'_>, term: &Value, check_values: bool) {
     let expressions = path.child("matchExpressions");
     for (index, requirement) in term.list("matchExpressions").iter().enumerate() {
         let at = expressions.index(index);
@@ -262,8 +281,12 @@ pub(crate) fn node_selector_term(errors: &mut Errors, path: &FieldPath<'_>, term
         let key = requirement.text("key");
         add_all(errors, validate_label_name(key, &at.child("key")));
         let at = at.child("values");
-        for (index, value) in requirement.strings("values").enumerate() {
-            errors.text(&at.index(index), value, label_value(value));
+        if check_values {
+            errors.ratcheted(Ratchet::NodeValues, |errors| {
+                for (index, value) in requirement.strings("values").enumerate() {
+                    errors.text(&at.index(index), value, label_value(value));
+                }
+            });
         }
     }
     let fields = path.child("matchFields");
@@ -339,14 +362,9 @@ pub(super) fn spread(errors: &mut Errors, path: &FieldPath<'_>, list: &[Value]) 
             }
         }
         label_keys(errors, &at, constraint);
-        add_all(
-            errors,
-            validate_label_selector(
-                constraint.dig("labelSelector"),
-                SelectorChecks::default(),
-                &at.child("labelSelector"),
-            ),
-        );
+        errors.ratcheted(Ratchet::SpreadSelectors, |errors| {
+            errors.selector(&at.child("labelSelector"), constraint.dig("labelSelector"), None);
+        });
     }
 }
 

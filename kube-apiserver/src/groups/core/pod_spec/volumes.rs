@@ -10,7 +10,7 @@ use super::env::{VOLUME_FIELDS, field_ref, resource_ref};
 use super::paths::{local_non_reserved_path, no_backsteps};
 use super::projections;
 use super::{SpecOwner, label, template_metadata};
-use crate::errors::Errors;
+use crate::errors::{Errors, Ratchet};
 use crate::groups::core::claim_spec;
 use crate::json::Json;
 use crate::quantity::amount;
@@ -285,7 +285,7 @@ fn iscsi(errors: &mut Errors, path: &FieldPath<'_>, value: &Value) {
     errors.need(&path.child("targetPortal"), value.text("targetPortal"));
     let name = value.text("iqn");
     if errors.need(&path.child("iqn"), name) && !is_initiator(name) {
-        errors.invalid(&path.child("iqn"), name, INITIATOR);
+        errors.invalid(&path.child("iqn"), name, initiator_fault(name));
     }
     unit(errors, &path.child("lun"), value.int("lun").unwrap_or_default());
     let authenticated = ["chapAuthDiscovery", "chapAuthSession"];
@@ -295,12 +295,18 @@ fn iscsi(errors: &mut Errors, path: &FieldPath<'_>, value: &Value) {
     if let Some(name) = value.dig("initiatorName").as_str()
         && !is_initiator(name)
     {
-        errors.invalid(&path.child("initiatorname"), name, INITIATOR);
+        errors.invalid(&path.child("initiatorname"), name, initiator_fault(name));
     }
 }
 
 /// The text for a name of an iSCSI node that is none.
-const INITIATOR: &str = "must be valid format";
+/// What is wrong with the name of an initiator.
+fn initiator_fault(name: &str) -> &'static str {
+    match ["iqn", "eui", "naa"].iter().any(|kind| name.starts_with(kind)) {
+        true => "must be valid format",
+        false => "must be valid format starting with iqn, eui, or naa",
+    }
+}
 
 /// Whether a text is the name of an iSCSI node, in one of its three forms.
 fn is_initiator(name: &str) -> bool {
@@ -526,7 +532,9 @@ fn projected(errors: &mut Errors, path: &FieldPath<'_>, value: &Value) {
             let file = token.text("path");
             // Upstream names the volume's path here.
             if errors.need(&path.child("path"), file) {
-                local_non_reserved_path(errors, &path.child("path"), file);
+                errors.ratcheted(Ratchet::TokenPath, |errors| {
+                    local_non_reserved_path(errors, &path.child("path"), file);
+                });
             }
         }
         if source.has("clusterTrustBundle") {
@@ -648,7 +656,7 @@ mod tests {
             (
                 json!({"iscsi": {"targetPortal": "p", "iqn": "x", "lun": 256, "chapAuthSession": true}}),
                 &[
-                    r#"iscsi.iqn: Invalid value: "x": must be valid format"#,
+                    r#"iscsi.iqn: Invalid value: "x": must be valid format starting with iqn, eui, or naa"#,
                     "iscsi.lun: Invalid value: 256: must be between 0 and 255, inclusive",
                     "iscsi.secretRef: Required value",
                 ][..],

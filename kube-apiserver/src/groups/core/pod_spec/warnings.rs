@@ -5,10 +5,13 @@ use machinery::go;
 use machinery::names::ip::ip_warnings;
 use serde_json::Value;
 
+use super::profiles;
+use crate::groups::node_labels;
 use crate::json::Json;
 use crate::quantity::amount;
 use crate::unique::Seen;
 
+mod overlaps;
 mod ports;
 
 const VOLUMES: &[(&str, &str, &str)] = &[
@@ -70,29 +73,6 @@ const ANNOTATIONS: &[(&str, &str)] = &[
     ),
 ];
 
-const LABELS: &[(&str, &str)] = &[
-    (
-        "beta.kubernetes.io/arch",
-        "deprecated since v1.14; use \"kubernetes.io/arch\" instead",
-    ),
-    (
-        "beta.kubernetes.io/os",
-        "deprecated since v1.14; use \"kubernetes.io/os\" instead",
-    ),
-    (
-        "failure-domain.beta.kubernetes.io/region",
-        "deprecated since v1.17; use \"topology.kubernetes.io/region\" instead",
-    ),
-    (
-        "failure-domain.beta.kubernetes.io/zone",
-        "deprecated since v1.17; use \"topology.kubernetes.io/zone\" instead",
-    ),
-    (
-        "beta.kubernetes.io/instance-type",
-        "deprecated since v1.17; use \"node.kubernetes.io/instance-type\" instead",
-    ),
-];
-
 /// The lists of containers, in the order in which upstream visits them.
 const CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 
@@ -113,15 +93,20 @@ pub(crate) fn warnings(prefix: &str, template: &Value) -> Vec<String> {
     let path = FieldPath::new(&spec_name);
     let spec = template.dig("spec");
     for (key, _) in spec.entries("nodeSelector") {
-        if let Some((_, text)) = LABELS.iter().find(|(label, _)| *label == key) {
+        if let Some(text) = node_labels::deprecated(key) {
             out.push(format!("{}: {text}", path.child("nodeSelector").key(key)));
         }
     }
+    node_affinity(
+        &mut out,
+        &path.child("affinity"),
+        spec.dig("affinity.nodeAffinity"),
+    );
     for (index, constraint) in spec.list("topologySpreadConstraints").iter().enumerate() {
         let list = path.child("topologySpreadConstraints");
         let at = list.index(index);
         let key = constraint.text("topologyKey");
-        if let Some((_, text)) = LABELS.iter().find(|(label, _)| *label == key) {
+        if let Some(text) = node_labels::deprecated(key) {
             out.push(format!("{}: {key} is {text}", at.child("topologyKey")));
         }
         if !constraint.has("labelSelector") {
@@ -144,7 +129,11 @@ pub(crate) fn warnings(prefix: &str, template: &Value) -> Vec<String> {
                 out.push(format!("{}: {text}", volumes.index(index).child(name)));
             }
         }
+        let claim = volume.dig("ephemeral.volumeClaimTemplate.spec");
+        let at = volumes.index(index);
+        claim_fractions(&mut out, &at.child("ephemeral.volumeClaimTemplate.spec"), claim);
     }
+    overlaps::warnings(&mut out, spec.list("volumes"));
     repeated(&mut out, &path, spec, "hostAliases", "ip", "ip");
     repeated(&mut out, &path, spec, "imagePullSecrets", "name", "name");
     let secrets = path.child("imagePullSecrets");
@@ -157,7 +146,10 @@ pub(crate) fn warnings(prefix: &str, template: &Value) -> Vec<String> {
         }
     }
     fractions(&mut out, &path.child("overhead"), spec.dig("overhead"));
-    containers(&mut out, &path, spec);
+    profiles::warnings(&mut out, &meta, template);
+    containers(&mut out, &path, template, |out, container| {
+        profiles::container_warnings(out, &meta, template, container, prefix.is_empty());
+    });
     if spec.int("terminationGracePeriodSeconds").is_some_and(|s| s < 0) {
         out.push(format!(
             "{}: must be >= 0; negative values are invalid and will be treated as 1",
@@ -195,34 +187,68 @@ fn repeated(out: &mut Vec<String>, path: &FieldPath<'_>, spec: &Value, list: &st
 
 fn fractions(out: &mut Vec<String>, path: &FieldPath<'_>, list: &Value) {
     for name in ["memory", "ephemeral-storage"] {
-        if let Some(quantity) = list.get(name).and_then(amount)
-            && !quantity.fits_scale(0)
-        {
-            out.push(format!(
-                "{}: fractional byte value \"{quantity}\" is invalid, must be an integer",
-                path.key(name)
-            ));
-        }
+        fraction(out, path, list, name);
     }
 }
 
-fn containers(out: &mut Vec<String>, path: &FieldPath<'_>, spec: &Value) {
+/// A part of a byte is no amount.
+fn fraction(out: &mut Vec<String>, path: &FieldPath<'_>, list: &Value, name: &str) {
+    if let Some(quantity) = list.get(name).and_then(amount)
+        && !quantity.fits_scale(0)
+    {
+        out.push(format!(
+            "{}: fractional byte value \"{quantity}\" is invalid, must be an integer",
+            path.key(name)
+        ));
+    }
+}
+
+/// Adds the warnings about what a claim requests and is limited to.
+pub(crate) fn claim_fractions(out: &mut Vec<String>, path: &FieldPath<'_>, spec: &Value) {
+    let resources = path.child("resources");
+    for kind in ["requests", "limits"] {
+        fraction(
+            out,
+            &resources.child(kind),
+            spec.dig("resources").dig(kind),
+            "storage",
+        );
+    }
+}
+
+fn node_affinity(out: &mut Vec<String>, path: &FieldPath<'_>, affinity: &Value) {
+    let path = path.child("nodeAffinity");
+    let required = path.child("requiredDuringSchedulingIgnoredDuringExecution");
+    let terms = required.child("nodeSelectorTerms");
+    let list = affinity.dig("requiredDuringSchedulingIgnoredDuringExecution");
+    for (index, term) in list.list("nodeSelectorTerms").iter().enumerate() {
+        node_labels::term(out, &terms.index(index), term, false);
+    }
+    let preferred = path.child("preferredDuringSchedulingIgnoredDuringExecution");
+    let list = affinity.list("preferredDuringSchedulingIgnoredDuringExecution");
+    for (index, term) in list.iter().enumerate() {
+        let at = preferred.index(index);
+        node_labels::term(out, &at.child("preference"), term.dig("preference"), true);
+    }
+}
+
+fn containers(
+    out: &mut Vec<String>,
+    path: &FieldPath<'_>,
+    template: &Value,
+    profiles: impl Fn(&mut Vec<String>, &Value),
+) {
+    let spec = template.dig("spec");
     for list in CONTAINERS {
         let list_path = path.child(list);
         for (index, container) in spec.list(list).iter().enumerate() {
             let at = list_path.index(index);
             let resources = at.child("resources");
+            profiles(out, container);
             for name in ["memory", "ephemeral-storage"] {
                 for kind in ["limits", "requests"] {
-                    let one = container.dig("resources").dig(kind).get(name);
-                    if let Some(quantity) = one.and_then(amount)
-                        && !quantity.fits_scale(0)
-                    {
-                        out.push(format!(
-                            "{}: fractional byte value \"{quantity}\" is invalid, must be an integer",
-                            resources.child(kind).key(name)
-                        ));
-                    }
+                    let list = container.dig("resources").dig(kind);
+                    fraction(out, &resources.child(kind), list, name);
                 }
             }
             let mut names = Seen::default();

@@ -90,6 +90,13 @@ pub(super) fn warnings(out: &mut Vec<String>, path: &FieldPath<'_>, spec: &Value
                     host: port.int("hostPort").unwrap_or_default(),
                     ip: port.text("hostIP"),
                 };
+                if port.host == 0 && !port.ip.is_empty() {
+                    let (number, protocol) = key;
+                    out.push(format!(
+                        "{}: hostIP set without hostPort: {{Name:{} HostPort:0 ContainerPort:{number} Protocol:{protocol} HostIP:{}}}",
+                        port.at, port.name, port.ip
+                    ));
+                }
                 let same_port = same_port.entry(key).or_default();
                 for other in same_port
                     .colliding(&port)
