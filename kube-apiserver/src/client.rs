@@ -204,14 +204,22 @@ impl Client {
             .await
     }
 
-    /// Deletes a pod that is evicted, and sets its condition when it stays for its grace period.
+    /// Deletes a pod that is evicted, and sets its condition when it stays for its grace period. In a dry run only whether it could be
+    /// deleted is found out.
     pub(crate) async fn disrupt(
         &self,
         namespace: &str,
         name: &str,
         options: &DeleteOptions,
+        dry_run: bool,
     ) -> Result<(), ApiError> {
-        let found = self.delete(("", "pods"), namespace, name, options).await?;
+        let pods = self.resource(("", "pods"))?;
+        let found = self
+            .delete_or_try(&pods, namespace, name, options, dry_run)
+            .await?;
+        if dry_run {
+            return Ok(());
+        }
         if found.is_some_and(|deleted| !deleted.gone) {
             let now = Timestamp::now().to_rfc3339();
             let done = self
@@ -254,7 +262,20 @@ impl Client {
         name: &str,
         options: &DeleteOptions,
     ) -> Result<Option<Deleted>, ApiError> {
-        let call = WriteCall::internal(&registered.resource, &self.authorized, &self.none, namespace);
+        self.delete_or_try(registered, namespace, name, options, false)
+            .await
+    }
+
+    async fn delete_or_try(
+        &self,
+        registered: &Registered,
+        namespace: &str,
+        name: &str,
+        options: &DeleteOptions,
+        dry_run: bool,
+    ) -> Result<Option<Deleted>, ApiError> {
+        let mut call = WriteCall::internal(&registered.resource, &self.authorized, &self.none, namespace);
+        call.dry_run = dry_run;
         match write::delete(&call, name, options).await {
             Ok(deleted) => Ok(Some(deleted)),
             Err(error) if error.reason() == Reason::NotFound => Ok(None),

@@ -23,7 +23,9 @@ impl Strategy for Approval {
         let conditions = object.dig("status.conditions").clone();
         prepare_status(StatusMeta::Free, object, old);
         object.copy_key("status", old);
-        object.ensure("status").put("conditions", conditions);
+        if !conditions.is_null() {
+            object.ensure("status").put("conditions", conditions);
+        }
     }
 
     fn validate_update(&self, _ctx: &WriteContext<'_>, object: &Value, old: &Value) -> Vec<FieldError> {

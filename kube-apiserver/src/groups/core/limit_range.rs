@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::resource_names::{STANDARD, overcommit_allowed, resource_name};
 use crate::errors::Errors;
 use crate::json::Json;
-use crate::quantity::amount;
+use crate::quantity::{amount, round_lists};
 use crate::rules::Rules;
 use crate::unique::Seen;
 
@@ -23,6 +23,10 @@ pub(crate) static RULES: Rules = Rules {
     },
     default: |object| {
         for limit in object.list_mut("spec.limits") {
+            round_lists(
+                limit,
+                &["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"],
+            );
             fill_in(limit);
         }
     },
@@ -95,9 +99,14 @@ pub(super) fn standard_name(errors: &mut Errors, path: &FieldPath<'_>, name: &st
     if !texts.is_empty() {
         return errors.text(path, name, texts);
     }
-    if !name.contains('/') && !STANDARD.contains(&name) && !name.starts_with("hugepages-") {
+    if !name.contains('/') && !STANDARD.contains(&name) && !is_huge_page(name) {
         errors.invalid(path, name, "must be a standard resource type or fully qualified");
     }
+}
+
+/// Whether a resource of limits and quotas is one of huge pages.
+pub(super) fn is_huge_page(name: &str) -> bool {
+    name.starts_with("hugepages-") || name.starts_with("requests.hugepages-")
 }
 
 fn item(errors: &mut Errors, path: &FieldPath<'_>, limit: &Value, kind: &str) {

@@ -11,6 +11,7 @@ use super::pod_spec::taint_effect;
 use super::resource_names::quantity_value;
 use crate::errors::Errors;
 use crate::json::Json;
+use crate::quantity::round_lists;
 use crate::rules::Rules;
 use crate::unique::Seen;
 
@@ -68,6 +69,7 @@ fn default(object: &mut Value) {
     } else if let Some(first) = first {
         spec.put("podCIDR", first);
     }
+    round_lists(object, &["status.capacity", "status.allocatable"]);
     let status = object.ensure("status");
     if status.has("capacity") && !status.has("allocatable") {
         let capacity = status.dig("capacity").clone();

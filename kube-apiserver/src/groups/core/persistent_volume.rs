@@ -10,7 +10,7 @@ use super::pod_spec::{csi_driver, no_backsteps, node_selector, volume_source};
 use crate::errors::{Errors, IMMUTABLE};
 use crate::groups::node_labels;
 use crate::json::{Json, is_zero, same};
-use crate::quantity::amount;
+use crate::quantity::{amount, round_lists};
 use crate::rules::Rules;
 
 pub(crate) static RULES: Rules = Rules {
@@ -20,6 +20,7 @@ pub(crate) static RULES: Rules = Rules {
         let spec = object.ensure("spec");
         spec.fill_text("persistentVolumeReclaimPolicy", "Retain");
         spec.fill("volumeMode", "Filesystem");
+        round_lists(spec, &["capacity"]);
         if let Some(path) = spec.dig_mut("hostPath") {
             path.fill("type", "");
         }
@@ -60,7 +61,10 @@ pub(crate) static RULES: Rules = Rules {
             object.ensure("status").copy_key(at, before);
         }
     },
-    validate: |errors, object| validate_spec(errors, &FieldPath::new("spec"), object.dig("spec")),
+    validate: |errors, object| {
+        validate_spec(errors, &FieldPath::new("spec"), object.dig("spec"));
+        mount_options(errors, object);
+    },
     validate_update,
     warnings: |object, _| warnings(object),
     ..Rules::PLAIN
@@ -78,6 +82,36 @@ const ANNOTATIONS: [(&str, &str); 2] = [
         "deprecated since v1.31; use \"mountOptions\" attribute instead",
     ),
 ];
+
+/// Sources that are mounted with the options that an annotation says.
+const MOUNTED: [&str; 13] = [
+    "gcePersistentDisk",
+    "awsElasticBlockStore",
+    "glusterfs",
+    "nfs",
+    "rbd",
+    "quobyte",
+    "iscsi",
+    "cinder",
+    "cephfs",
+    "azureFile",
+    "vsphereVolume",
+    "azureDisk",
+    "photonPersistentDisk",
+];
+
+/// Other volumes have no such annotation.
+fn mount_options(errors: &mut Errors, object: &Value) {
+    const ANNOTATION: &str = "volume.beta.kubernetes.io/mount-options";
+    let spec = object.dig("spec");
+    if object.dig("metadata.annotations").get(ANNOTATION).is_some()
+        && !MOUNTED.iter().any(|key| spec.has(key))
+    {
+        let metadata = FieldPath::new("metadata.annotations");
+        let text = "may not specify mount options for this volume type";
+        errors.forbidden(&metadata.child(ANNOTATION), text);
+    }
+}
 
 /// Sources that nothing mounts any more, as they are called in warnings.
 const DEPRECATED: [(&str, &str, &str); 6] = [
@@ -339,6 +373,7 @@ fn secret(errors: &mut Errors, path: &FieldPath<'_>, reference: &Value) {
 fn validate_update(errors: &mut Errors, object: &Value, old: &Value) {
     let (spec, before) = (object.dig("spec"), old.dig("spec"));
     validate_spec(errors, &FieldPath::new("spec"), spec);
+    mount_options(errors, object);
     let sources = |spec: &Value| -> Value {
         let mut found = json!({});
         for key in SOURCES {

@@ -9,7 +9,7 @@ use super::claim_spec;
 use super::pod_spec::claim_fractions;
 use crate::errors::{Errors, IMMUTABLE};
 use crate::json::{Json, same};
-use crate::quantity::amount;
+use crate::quantity::{RESOURCES, amount, round_lists};
 use crate::rules::Rules;
 
 pub(crate) static RULES: Rules = Rules {
@@ -19,6 +19,8 @@ pub(crate) static RULES: Rules = Rules {
         let spec = object.ensure("spec");
         spec.fill("volumeMode", "Filesystem");
         spec.fill("resources", json!({}));
+        round_lists(spec, RESOURCES);
+        round_lists(object, &["status.capacity", "status.allocatedResources"]);
         object.ensure("status").fill_text("phase", "Pending");
     },
     prepare_create: |_, object| complete_sources(object, &Value::Null),

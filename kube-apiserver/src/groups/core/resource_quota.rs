@@ -6,11 +6,11 @@ use std::collections::HashMap;
 use machinery::FieldPath;
 use serde_json::Value;
 
-use super::limit_range::standard_name;
+use super::limit_range::{is_huge_page, standard_name};
 use super::resource_names::{STANDARD, quantity_value};
 use crate::errors::{Errors, IMMUTABLE};
 use crate::json::Json;
-use crate::quantity::amount;
+use crate::quantity::{amount, round_lists};
 use crate::rules::Rules;
 
 pub(crate) static RULES: Rules = Rules {
@@ -19,6 +19,7 @@ pub(crate) static RULES: Rules = Rules {
     returns_deleted: true,
     default: |object| {
         object.ensure("spec");
+        round_lists(object, &["spec.hard", "status.hard", "status.used"]);
     },
     validate: |errors, object| validate(errors, object),
     validate_update: |errors, object, old| {
@@ -77,8 +78,7 @@ fn warnings(object: &Value) -> Vec<String> {
 
 /// Whether a resource is counted by its plain name.
 fn counted(name: &str) -> bool {
-    let huge = name.starts_with("hugepages-") || name.starts_with("requests.hugepages-");
-    (name != "storage" && STANDARD.contains(&name)) || huge
+    (name != "storage" && STANDARD.contains(&name)) || is_huge_page(name)
 }
 
 fn amounts(errors: &mut Errors, path: &FieldPath<'_>, amounts: &Value) {

@@ -3,6 +3,7 @@
 use generic_server::ApiError;
 use generic_server::resource::{Answer, CreateCall, NamedCreate};
 use generic_server::write::{DeleteOptions, Preconditions};
+use machinery::names::options::validate_delete_options;
 use machinery::selector::LabelSelector;
 use machinery::time::Timestamp;
 use machinery::{Cause, FieldPath, GroupKind, GroupResource, GroupVersionKind, Map, meta};
@@ -38,10 +39,16 @@ impl NamedCreate for Eviction {
         if !ignores_budget {
             self.spend(call.namespace, &pod, dry).await?;
         }
-        if !dry {
-            let options = delete_options(eviction.dig("deleteOptions"));
-            self.0.disrupt(call.namespace, call.name, &options).await?;
+        let options = eviction.dig("deleteOptions");
+        if let Some(options) = options.as_object() {
+            let errors = validate_delete_options(options);
+            if !errors.is_empty() {
+                let kind = GroupKind::new("meta.k8s.io", "DeleteOptions");
+                return Err(ApiError::invalid(&kind, "", &errors));
+            }
         }
+        let options = delete_options(options);
+        self.0.disrupt(call.namespace, call.name, &options, dry).await?;
         Ok(admitted.done())
     }
 }

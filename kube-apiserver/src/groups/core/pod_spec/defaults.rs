@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::json::Json;
-use crate::quantity::amount;
+use crate::quantity::{RESOURCES, round_lists};
 
 /// Fills in a pod: its specification, and what only pods themselves get.
 pub(crate) fn default_pod(pod: &mut Value) {
@@ -38,12 +38,18 @@ pub(crate) fn default_spec(spec: &mut Value) {
         spec.put("serviceAccountName", account.as_str());
         spec.put("serviceAccount", account);
     }
+    round_lists(spec, &["overhead"]);
+    round_lists(spec, RESOURCES);
     for volume in spec.list_mut("volumes") {
         default_volume(volume);
+        if let Some(claim) = volume.dig_mut("ephemeral.volumeClaimTemplate.spec") {
+            round_lists(claim, RESOURCES);
+        }
     }
     for list in ["initContainers", "containers", "ephemeralContainers"] {
         for container in spec.list_mut(list) {
             default_container(container);
+            round_lists(container, RESOURCES);
         }
     }
 }
@@ -61,24 +67,10 @@ fn host_ports(spec: &mut Value) {
     }
 }
 
-/// Quantities are rounded up to thousandths.
-fn round_to_milli(list: &mut Value) {
-    for (_, quantity) in list.as_object_mut().into_iter().flatten() {
-        if let Some(exact) = amount(quantity).filter(|q| !q.fits_scale(-3)) {
-            *quantity = format!("{}m", exact.milli_value()).into();
-        }
-    }
-}
-
 fn requests_from_limits(container: &mut Value) {
     let Some(resources) = container.dig_mut("resources") else {
         return;
     };
-    for kind in ["limits", "requests"] {
-        if let Some(list) = resources.dig_mut(kind) {
-            round_to_milli(list);
-        }
-    }
     let Some(limits) = resources.object_at("limits").cloned() else {
         return;
     };
