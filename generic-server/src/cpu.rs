@@ -26,6 +26,7 @@ use std::time::{Duration, Instant};
 
 use machinery::limits;
 use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::time::Instant as Moment;
 
 mod fair;
 
@@ -251,18 +252,18 @@ thread_local! {
     /// Bytes that the request has said it works on and has no room for yet.
     static CLAIM: Cell<usize> = const { Cell::new(0) };
     /// When the turn is over.
-    static TURN_END: Cell<Option<Instant>> = const { Cell::new(None) };
+    static TURN_END: Cell<Option<Moment>> = const { Cell::new(None) };
 }
 
 /// The state of the polled computation, until it is dropped; also when the poll panics.
 struct Polled {
     weight: Weight,
     user: UserKey,
-    turn_end: Option<Instant>,
+    turn_end: Option<Moment>,
 }
 
 impl Polled {
-    fn with(weight: Weight, user: UserKey, turn_end: Option<Instant>) -> Self {
+    fn with(weight: Weight, user: UserKey, turn_end: Option<Moment>) -> Self {
         CLAIM.set(0);
         Polled {
             weight: WEIGHT.replace(weight),
@@ -312,9 +313,8 @@ pub(crate) async fn offload<F: Future>(
                 }
                 Some(turns) => {
                     let slice = turns.poll(cx, |cx| {
-                        let now = Instant::now();
-                        let time = tokio::time::Instant::now();
-                        if deadline.is_some_and(|deadline| time >= deadline.into()) {
+                        let now = Moment::now();
+                        if deadline.is_some_and(|deadline| now >= deadline.into()) {
                             return Poll::Pending;
                         }
                         let _polled = Polled::with(Weight::Heavy, user, Some(now + pool.turn));
@@ -388,7 +388,7 @@ pub async fn pause(lane: Lane) {
     let mut paused = false;
     std::future::poll_fn(|cx| {
         let weight = WEIGHT.get();
-        let mid_turn = || TURN_END.get().is_some_and(|end| Instant::now() < end);
+        let mid_turn = || TURN_END.get().is_some_and(|end| Moment::now() < end);
         if std::mem::replace(&mut paused, true) || weight == Weight::Untracked || mid_turn() {
             return Poll::Ready(());
         }

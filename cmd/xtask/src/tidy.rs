@@ -1,6 +1,7 @@
 //! Rules of the repository that no compiler checks: which crate may depend on which, circles of modules, lint inheritance, links,
-//! file sizes, tests beside kinds.
+//! file sizes, tests beside kinds, tests of bounds.
 
+mod bounds;
 mod kinds;
 mod shown_by;
 
@@ -50,6 +51,7 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
     let tracked = tracked_files(root)?;
     members(root, &tracked, &mut faults)?;
     let mut tree = shown_by::Tree::default();
+    let mut bounds = bounds::Bounds::default();
     crate::modules::check(root, &tracked, &mut faults);
     docs::check(root, &tracked, &mut faults);
     for name in tracked {
@@ -60,7 +62,9 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
         file(&name, &text, &mut faults);
         faults.extend(kinds::fault(&name, &text));
         tree.add(&name, &text);
+        bounds.add(&name, &text);
     }
+    faults.extend(bounds.faults());
     let document = std::fs::read_to_string(root.join(COMPATIBILITY)).unwrap_or_default();
     for (line, name) in shown_by::missing(&document, &tree) {
         faults.push(match name.is_empty() {

@@ -2,7 +2,7 @@
 //!
 //! Each constant says what it counts, upstream's figure where upstream has one, and what happens to a request that passes it.
 //! Together with one rule they keep the server responsive: a pass over a client's bytes costs at most n log n of their number.
-//! A new decoder, validation rule or cache takes its bound from here, with a test at the limit and one past it.
+//! A new decoder, validation rule or cache takes its bound from here, with a test at the limit and one past it that names the constant.
 
 use std::time::Duration;
 
@@ -106,7 +106,8 @@ pub const AUDIT_OBJECT_BYTES: usize = 32 << 20;
 /// Bytes of the events that wait for one sink of auditing. Upstream bounds their number alone. Past it: they are lost, and counted.
 pub const AUDIT_QUEUED_BYTES: usize = 128 << 20;
 
-/// Bytes of the events that a webhook of auditing is sent at once, where no flag says so; more if it is one event. Upstream has no bound.
+/// Bytes of the events of one batch of auditing, where no flag says so; more if it is one event. Upstream has no bound. Past it: the others
+/// are the next batch.
 pub const AUDIT_BATCH_BYTES: usize = 10 << 20;
 
 /// Batches of events that are on their way to one webhook. Upstream has no bound. Past it: the others wait in the queue.
@@ -115,7 +116,7 @@ pub const AUDIT_DELIVERIES: usize = 16;
 /// Requests whose events wait to be written to the audit log. Past it: the others wait, as upstream's wait for the file.
 pub const AUDIT_LOG_WRITES: usize = 1_024;
 
-/// Bytes that are written to the audit log at once.
+/// Bytes that are written to the audit log at once; more if it is one event or batch. Past it: the others are written next.
 pub const AUDIT_LOG_WRITE_BYTES: usize = 1 << 20;
 
 /// Bytes of an `Audit-Id` that a client may choose. Upstream has no bound, but for logs. Past it: the request gets an id of its own.
@@ -390,7 +391,7 @@ pub const PROXY_HEAD_BYTES: usize = 64 * 1024;
 /// Bytes of one packet of a tunnel that this server sends. Upstream sends what is written at once. Past it: more packets.
 pub const TUNNEL_CHUNK_BYTES: usize = 32 * 1024;
 
-/// Bytes of a tunnel that have come and are not read yet, beside HTTP/2's windows. Past it: the peer waits.
+/// Bytes of a tunnel that have come and are not read yet, beside HTTP/2's windows and one packet. Past it: the peer waits.
 pub const TUNNEL_PIPE_BYTES: usize = 64 * 1024;
 
 // Past states.

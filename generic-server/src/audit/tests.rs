@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -153,6 +154,7 @@ fn an_object_past_the_bound_is_left_out() {
 #[derive(Debug)]
 struct Deliveries {
     seen: Mutex<Vec<usize>>,
+    begun: AtomicUsize,
     permits: Semaphore,
     concurrent: bool,
 }
@@ -160,6 +162,7 @@ struct Deliveries {
 #[async_trait::async_trait]
 impl Destination for Deliveries {
     async fn deliver(&self, events: Vec<Bytes>) -> Result<(), String> {
+        self.begun.fetch_add(1, Ordering::Relaxed);
         self.permits.acquire().await.unwrap().forget();
         self.seen.lock().push(events.len());
         Ok(())
@@ -182,10 +185,21 @@ fn delivery(
     batching: Batching,
     truncation: Option<Truncation>,
 ) -> (Delivery, Arc<Deliveries>, Arc<AuditMetrics>) {
+    delivery_to(false, mode, batching, truncation)
+}
+
+/// To a log, or to what takes batches at the same time.
+fn delivery_to(
+    concurrent: bool,
+    mode: Mode,
+    batching: Batching,
+    truncation: Option<Truncation>,
+) -> (Delivery, Arc<Deliveries>, Arc<AuditMetrics>) {
     let to = Arc::new(Deliveries {
         seen: Mutex::default(),
+        begun: AtomicUsize::new(0),
         permits: Semaphore::new(0),
-        concurrent: false,
+        concurrent,
     });
     let metrics = Arc::new(AuditMetrics::default());
     let delivery = Delivery::new(
@@ -224,6 +238,65 @@ async fn batches_are_full_or_old() {
     assert!(delivery.take(&event).await);
     delivery.flush().await;
     assert_eq!(*to.seen.lock(), [2, 1, 1], "a stop waits for nothing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn batches_have_so_many_bytes() {
+    /// How many events each batch of events of these sizes has.
+    async fn batches(sizes: &[usize]) -> Vec<usize> {
+        let many = Batching {
+            buffer_size: 9,
+            max_size: 9,
+            ..BATCHING
+        };
+        let (delivery, to, _) = delivery(Mode::Batch, many, None);
+        to.permits.add_permits(9);
+        let encoded = async |filler: usize| {
+            let capture = capture(Level::RequestResponse);
+            capture.response_object(format!("{{\"a\":\"{}\"}}", "x".repeat(filler)).into());
+            let event = Event::new(&capture, Stage::ResponseComplete, Some(200));
+            if filler > 0 {
+                assert!(delivery.take(&event).await);
+            }
+            event.json().len()
+        };
+        let around = encoded(0).await;
+        for size in sizes {
+            assert_eq!(encoded(size - around).await, *size);
+        }
+        delivery.flush().await;
+        to.seen.lock().clone()
+    }
+    const HALF: usize = limits::AUDIT_BATCH_BYTES / 2;
+    assert_eq!(batches(&[HALF, HALF]).await, [2]);
+    assert_eq!(batches(&[HALF, HALF + 1]).await, [1, 1]);
+    let larger = limits::AUDIT_BATCH_BYTES + 1;
+    assert_eq!(batches(&[HALF, larger, HALF]).await, [1, 1, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn so_many_batches_are_on_their_way_at_once() {
+    let one_by_one = Batching {
+        buffer_size: 99,
+        max_size: 1,
+        ..BATCHING
+    };
+    for (concurrent, most) in [(true, limits::AUDIT_DELIVERIES), (false, 1)] {
+        let (delivery, to, metrics) = delivery_to(concurrent, Mode::Batch, one_by_one, None);
+        let capture = capture(Level::Metadata);
+        let event = Event::new(&capture, Stage::ResponseComplete, Some(200));
+        for sent in 1..=most + 3 {
+            assert!(delivery.take(&event).await);
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            assert_eq!(to.begun.load(Ordering::Relaxed), sent.min(most));
+        }
+        to.permits.add_permits(1);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(to.begun.load(Ordering::Relaxed), most + 1);
+        to.permits.add_permits(99);
+        delivery.flush().await;
+        assert_eq!((to.seen.lock().len(), lost(&metrics, "buffered")), (most + 3, 0));
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -24,6 +24,18 @@ impl Gate {
     }
 }
 
+/// What some work of a request gives, and in how many slices it was done, where each ends a turn.
+pub(crate) async fn slices_of<F: Future>(work: F) -> (F::Output, usize) {
+    let pool = Pool::new(1);
+    let mut work = std::pin::pin!(offload(&pool, 0, None, work));
+    let mut slices = 0;
+    let done = std::future::poll_fn(|cx| {
+        slices += 1;
+        work.as_mut().poll(cx)
+    });
+    (done.await, slices)
+}
+
 async fn until(condition: impl Fn() -> bool) {
     let reached = async {
         while !condition() {
@@ -88,6 +100,37 @@ async fn slices_take_turns() {
     };
     futures_util::future::join(work("a"), work("b")).await;
     assert_eq!(*order.lock(), ["a", "b", "a", "b", "a", "b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_has_its_time() {
+    /// The order in which two computations of four slices run, each of this length.
+    async fn order(slice_length: Duration) -> String {
+        let pool = Pool::with(1, Pool::shared().turn, limits::WORK_BYTES_PER_CORE);
+        let order = Mutex::new(String::new());
+        let work = |name: char| {
+            let (pool, order) = (&pool, &order);
+            async move {
+                offload(pool, 0, None, async {
+                    pause(Lane::Answers).await;
+                    for _ in 0..4 {
+                        order.lock().push(name);
+                        // The clock is moved at the first poll, within the slice.
+                        let _ = tokio::time::advance(slice_length).now_or_never();
+                        slice().await;
+                    }
+                })
+                .await;
+            }
+        };
+        futures_util::future::join(work('a'), work('b')).await;
+        order.into_inner()
+    }
+    let millisecond = Duration::from_millis(1);
+    assert_eq!(order(limits::TURN).await, "abababab");
+    assert_eq!(order(limits::TURN - millisecond).await, "aabbaabb");
+    assert_eq!(order(limits::TURN / 2).await, "aabbaabb");
+    assert_eq!(order(limits::TURN / 4).await, "aaaabbbb");
 }
 
 #[tokio::test(start_paused = true)]

@@ -186,13 +186,12 @@ pub(super) fn key(spec: &str) -> Key {
     key
 }
 
-/// Decisions by the specification of their review. Beyond its bound the oldest go.
+/// Decisions by the specification of their review. Beyond [`limits::ACCESS_DECISIONS`] the oldest go.
 #[derive(Debug)]
 pub(super) struct Decisions {
     /// How long an allowed request is remembered, and any other; zero does not remember it.
     allowed: Duration,
     other: Duration,
-    bound: usize,
     known: Mutex<Known>,
 }
 
@@ -204,11 +203,10 @@ struct Known {
 }
 
 impl Decisions {
-    pub(super) fn new(allowed: Duration, other: Duration, bound: usize) -> Self {
+    pub(super) fn new(allowed: Duration, other: Duration) -> Self {
         Decisions {
             allowed,
             other,
-            bound,
             known: Mutex::default(),
         }
     }
@@ -229,7 +227,7 @@ impl Decisions {
         }
         let now = Instant::now();
         let mut known = self.known.lock();
-        while known.order.len() >= self.bound {
+        while known.order.len() >= limits::ACCESS_DECISIONS {
             if let Some(oldest) = known.order.pop_front() {
                 known.decisions.remove(&oldest);
             }
@@ -377,17 +375,24 @@ mod tests {
     #[test]
     fn decisions_are_remembered_for_their_time_and_number() {
         let minute = Duration::from_secs(60);
-        let decisions = Decisions::new(minute, Duration::ZERO, 2);
+        let decisions = Decisions::new(minute, Duration::ZERO);
         let allow = Decision::Allow(String::new());
-        let [a, b, c] = ["a", "b", "c"].map(key);
-        decisions.remember(a, &Decision::Deny(String::new()));
-        assert_eq!(decisions.get(&a), None);
-        decisions.remember(a, &allow);
-        decisions.remember(b, &allow);
-        assert_eq!(decisions.get(&a), Some(allow.clone()));
-        decisions.remember(c, &allow);
-        assert_eq!(decisions.get(&a), None);
-        assert_eq!(decisions.get(&b), Some(allow.clone()));
-        assert_eq!(decisions.get(&c), Some(allow));
+        let keys: Vec<Key> = (0..=limits::ACCESS_DECISIONS)
+            .map(|n| key(&n.to_string()))
+            .collect();
+        let [first, second, .., last] = keys[..] else {
+            panic!("there are many")
+        };
+        decisions.remember(first, &Decision::Deny(String::new()));
+        assert_eq!(decisions.get(&first), None);
+        for key in &keys[..limits::ACCESS_DECISIONS] {
+            decisions.remember(*key, &allow);
+        }
+        assert_eq!(decisions.get(&first), Some(allow.clone()));
+        decisions.remember(last, &allow);
+        assert_eq!(decisions.get(&first), None);
+        assert_eq!(decisions.get(&second), Some(allow.clone()));
+        assert_eq!(decisions.get(&last), Some(allow));
+        assert_eq!(decisions.known.lock().decisions.len(), limits::ACCESS_DECISIONS);
     }
 }

@@ -56,11 +56,7 @@ impl AccessWebhook {
     ) -> Self {
         AccessWebhook {
             client,
-            known: Decisions::new(
-                options.authorized_ttl,
-                options.unauthorized_ttl,
-                limits::ACCESS_DECISIONS,
-            ),
+            known: Decisions::new(options.authorized_ttl, options.unauthorized_ttl),
             options,
             metrics,
             pauses: Pauses::default(),

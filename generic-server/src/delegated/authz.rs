@@ -30,7 +30,7 @@ impl AccessReviews {
         AccessReviews {
             client,
             always: ["/healthz", "/livez", "/readyz"].map(str::to_string).into(),
-            known: Decisions::new(LIFETIME, LIFETIME, limits::ACCESS_DECISIONS),
+            known: Decisions::new(LIFETIME, LIFETIME),
             seats: Seats::new(limits::ACCESS_REVIEWS, limits::ACCESS_REVIEWS_WAITING),
         }
     }

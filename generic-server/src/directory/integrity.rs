@@ -168,6 +168,22 @@ mod tests {
     use super::*;
     use crate::handlers::fixture::fixture;
 
+    #[tokio::test(start_paused = true)]
+    async fn a_scrub_takes_its_time() {
+        let fixture = fixture(false);
+        let large = "x".repeat(512 << 10);
+        for n in 0..16 {
+            fixture.put("a", &format!("p{n}"), "x", &large).await;
+        }
+        let integrity = Integrity::new(Arc::default(), vec![fixture.engine.clone()]);
+        let began = tokio::time::Instant::now();
+        integrity.scrub().await;
+        let took = began.elapsed().as_secs_f64() * limits::SCRUB_BYTES_PER_SECOND as f64;
+        // Eight megabytes and some, but for what is read last, after which nothing waits.
+        let megabytes = |count: u32| f64::from(count << 20);
+        assert!(took > megabytes(6) && took < megabytes(9), "{took}");
+    }
+
     #[tokio::test]
     async fn damage_is_reported() {
         let fixture = fixture(false);

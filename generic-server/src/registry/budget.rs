@@ -281,3 +281,113 @@ impl Collect for Budget {
         self.forms.collect(out);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::registry::forms::{Block, BlockKey, Owner};
+
+    /// Snapshots by name, with the bytes of each.
+    struct Snapshots {
+        budget: Arc<Budget>,
+        kept: Mutex<Vec<(u64, usize)>>,
+    }
+
+    impl Snapshots {
+        fn new(budget: &Arc<Budget>) -> Arc<Self> {
+            let snapshots = Arc::new(Snapshots {
+                budget: budget.clone(),
+                kept: Mutex::default(),
+            });
+            let weak: Weak<Self> = Arc::downgrade(&snapshots);
+            budget.enter(weak);
+            snapshots
+        }
+
+        fn size(&self) -> (usize, usize) {
+            let kept = self.kept.lock();
+            (kept.len(), kept.iter().map(|(_, bytes)| bytes).sum())
+        }
+
+        fn change(&self, change: impl FnOnce(&mut Vec<(u64, usize)>)) {
+            let before = self.size();
+            change(&mut self.kept.lock());
+            self.budget.count_snapshots(before, self.size());
+        }
+
+        fn keep(&self, name: u64, bytes: usize) {
+            self.change(|kept| kept.push((name, bytes)));
+        }
+    }
+
+    impl Holder for Snapshots {
+        fn snapshots(&self) -> Vec<(u64, u64)> {
+            let kept = self.kept.lock();
+            kept.iter().map(|(name, bytes)| (*bytes as u64, *name)).collect()
+        }
+
+        fn evict(&self, name: u64) -> usize {
+            let before = self.size().1;
+            self.change(|kept| kept.retain(|(other, _)| *other != name));
+            before - self.size().1
+        }
+
+        fn snapshot_bytes(&self) -> usize {
+            self.size().1
+        }
+
+        fn event_bytes(&self) -> usize {
+            0
+        }
+
+        fn halve_events(&self) {}
+    }
+
+    #[test]
+    fn the_default_budget_is_of_all_resources() {
+        const SHARE: usize = limits::PAST_BYTES / limits::PAST_SHARE;
+        let budget = Budget::standard();
+        let resources: Vec<Arc<Snapshots>> =
+            (0..limits::PAST_SHARE).map(|_| Snapshots::new(&budget)).collect();
+        for resource in &resources {
+            resource.keep(1, SHARE / 2);
+            resource.keep(2, SHARE / 2);
+        }
+        assert!(!budget.is_exceeded());
+        budget.reclaim();
+        assert_eq!(
+            (budget.snapshot_bytes(), budget.evictions()),
+            (limits::PAST_BYTES, 0)
+        );
+        let other = Snapshots::new(&budget);
+        other.keep(1, 1);
+        assert!(budget.is_exceeded());
+        budget.reclaim();
+        assert_eq!(budget.evictions(), 1, "one of the largest makes room");
+        assert_eq!(budget.snapshot_bytes(), limits::PAST_BYTES - SHARE / 2 + 1);
+        assert_eq!(other.size(), (1, 1));
+    }
+
+    #[test]
+    fn encoded_forms_have_their_budget() {
+        let budget = Budget::standard();
+        let forms = budget.forms();
+        let owner: Owner = Arc::new(String::from("a resource"));
+        let form = forms.id(&owner, 1);
+        let keep = |name: &str, bytes: usize| {
+            let key = BlockKey::new(forms, form, false, [(name, 1)].into_iter());
+            let block = Block::new(key.clone(), Bytes::from(vec![0; bytes]), 1, 1, None);
+            forms.keep_block(&block);
+            forms.block(&key).is_some()
+        };
+        assert!(keep("a", 1));
+        let cost = forms.held() - 1;
+        let room = limits::FORM_BYTES - forms.held();
+        assert!(!keep("b", room - cost + 1), "a byte past it");
+        assert!(keep("b", room - cost));
+        assert_eq!(forms.held(), limits::FORM_BYTES);
+        assert!(!keep("c", 0));
+    }
+}

@@ -17,7 +17,7 @@ use machinery::{ApiError, limits};
 use serde_json::Value;
 use tokio::io::{AsyncWrite, ReadHalf, WriteHalf};
 use tokio::sync::{Notify, watch};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::spdy;
 use super::tunnel::keep_client;
@@ -46,6 +46,8 @@ const CLOSE: u8 = 255;
 
 /// How long the client may take to read the end of a command. Upstream's figure.
 const GOODBYE: Duration = Duration::from_secs(10);
+/// What is said of a node that does not accept a command's streams in time, as upstream says it.
+const TIMED_OUT: &str = "Timeout occurred";
 
 /// What a client asks to be connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -231,14 +233,19 @@ impl RemoteCommand {
             closed: AtomicBool::new(false),
             refused: Notify::new(),
         };
+        let failed = |error: &dyn std::fmt::Display| Some(status::of_error(&ApiError::internal(error)));
+        let accepted_by = Instant::now() + limits::STREAM_WAIT;
         for (stream, kind) in streams.all() {
-            if let Err(error) = node.open(stream, &[("streamtype", kind)]).await {
-                return Some(status::of_error(&ApiError::internal(error)));
+            match timeout_at(accepted_by, node.open(stream, &[("streamtype", kind)])).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => return failed(&error),
+                Err(_) => return failed(&TIMED_OUT),
             }
         }
         let (ready, opened) = watch::channel(false);
+        let accepted = (ready, accepted_by);
         let ended = tokio::select! {
-            ended = download::run(streams, version, &mut frames, client, &node, &stdin, ready) => ended,
+            ended = download::run(streams, version, &mut frames, client, &node, &stdin, accepted) => ended,
             () = upload::run(streams, reader, client, &node, &stdin, opened) => Ended::Left,
             () = keep_node(&node, &stdin) => Ended::Cut,
         };

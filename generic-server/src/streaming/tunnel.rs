@@ -87,6 +87,7 @@ pub async fn tunnel(client: impl Connection, node: impl Connection) {
 #[cfg(test)]
 mod tests {
     use tokio::io::duplex;
+    use tokio::time::Instant;
 
     use super::*;
 
@@ -115,6 +116,23 @@ mod tests {
         }
         assert_eq!(bytes, b"three");
         drop((reader, writer));
+        task.await.expect("a task");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_is_asked_in_time_whether_it_is_there() {
+        let (client, ours) = duplex(256);
+        let (_node, theirs) = duplex(256);
+        let task = tokio::spawn(tunnel(ours, theirs));
+        let (from, to) = tokio::io::split(client);
+        let mut reader = Reader::new(from, End::Server);
+        let since = Instant::now();
+        for times in 1..4 {
+            let event = reader.next().await.expect("an event");
+            assert!(matches!(event, Some(Event::Ping(_))), "{event:?}");
+            assert_eq!(since.elapsed(), limits::STREAM_PING * times);
+        }
+        drop((reader, to));
         task.await.expect("a task");
     }
 

@@ -103,8 +103,13 @@ pub enum Switch {
 /// # Errors
 /// Why there is no answer.
 pub async fn switch(tasks: &Tasks, peer: &Peer, request: http::Request<Body>) -> Result<Switched, Switch> {
-    let fault = |error: hyper::Error| Switch::Answer(Fault(fault_of(&error)));
     let io = peer.connect().await.map_err(Switch::Dial)?;
+    switch_on(tasks, io, request).await
+}
+
+/// The same on a connection that is there.
+async fn switch_on(tasks: &Tasks, io: Io, request: http::Request<Body>) -> Result<Switched, Switch> {
+    let fault = |error: hyper::Error| Switch::Answer(Fault(fault_of(&error)));
     let answer = async {
         let (mut sender, connection) = settings().handshake(TokioIo::new(io)).await.map_err(fault)?;
         let driver = Driver::new(tasks.spawn("node upgrade", async move {
@@ -121,4 +126,47 @@ pub async fn switch(tasks: &Tasks, peer: &Peer, request: http::Request<Body>) ->
     };
     let late = || Switch::Answer(Fault("net/http: timeout awaiting response headers".into()));
     timeout(limits::STREAM_WAIT, answer).await.map_err(|_| late())?
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    /// What becomes of a request that a node answers after this time.
+    async fn switched_after(wait: Duration) -> Result<Switched, Switch> {
+        let (mut node, ours) = tokio::io::duplex(4096);
+        let request = http::Request::get("/exec")
+            .header("connection", "Upgrade")
+            .header("upgrade", "SPDY/3.1")
+            .body(empty())
+            .expect("a request");
+        let tasks = Tasks::new();
+        let answering = async {
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                node.read_buf(&mut head).await.expect("read");
+            }
+            tokio::time::sleep(wait).await;
+            let answer =
+                b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n";
+            // The other end may have given up.
+            let _ = node.write_all(answer).await;
+        };
+        tokio::join!(switch_on(&tasks, Box::new(ours), request), answering).0
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_has_its_time_to_answer() {
+        let short = Duration::from_millis(1);
+        let in_time = switched_after(limits::STREAM_WAIT - short).await;
+        assert!(matches!(in_time, Ok(Switched::Yes(..))), "{in_time:?}");
+        let late = switched_after(limits::STREAM_WAIT + short).await;
+        let why = late.err().map(|why| why.to_string());
+        assert_eq!(
+            why.as_deref(),
+            Some("net/http: timeout awaiting response headers")
+        );
+    }
 }

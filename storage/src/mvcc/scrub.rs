@@ -1,9 +1,10 @@
 //! Reads every record of a log once and says which are damaged.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::time::Instant;
 
 use super::kv::{Kv, Reader};
 use super::record::{self, Header};
@@ -13,6 +14,8 @@ use crate::{Damage, OpenOptions, Revision, ScrubReport, StorageError};
 
 /// Records looked at with one reader: a long one would keep redb from reusing pages.
 const RECORDS_PER_READER: u64 = 128;
+/// The same in bytes, but for the last record: what is read at once, whatever the pause behind it.
+const BYTES_PER_READER: u64 = 1 << 20;
 
 /// Sees every sound change in the order of revisions: its key, and its value where it is not a deletion.
 type Visit<'v> = dyn FnMut(&str, Option<&Bytes>) + 'v;
@@ -48,7 +51,7 @@ impl Scrub {
         let (from, mut seen, mut bytes) = (self.from.clone(), 0, 0);
         let mut more = false;
         reader.scan(&from, &to, &mut |key, stored| {
-            if seen == RECORDS_PER_READER {
+            if seen == RECORDS_PER_READER || bytes >= BYTES_PER_READER {
                 self.from = key.to_vec();
                 more = true;
                 return Ok(false);
@@ -238,4 +241,70 @@ fn walk(kv: &dyn Kv, visit: &mut Visit<'_>) -> Result<Walked, StorageError> {
     while scrub.step(&*reader, Arc::new, visit)?.is_some() {}
     let newest = scrub.newest.max(floor);
     Ok((scrub.report, Some(newest)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::MvccStore;
+    use super::*;
+    use crate::{Op, Store, Txn};
+
+    #[tokio::test]
+    async fn no_more_is_read_at_once_than_may_be() {
+        for (size, records) in [
+            (16, RECORDS_PER_READER),
+            (BYTES_PER_READER / 4, 4),
+            (BYTES_PER_READER * 2, 1),
+        ] {
+            let store = MvccStore::memory();
+            for n in 0..200 {
+                let put = Op::Put {
+                    key: format!("/a/{n}"),
+                    value: vec![7; usize::try_from(size).unwrap()].into(),
+                    ttl: None,
+                };
+                let txn = Txn {
+                    ops: vec![put],
+                    ..Txn::default()
+                };
+                store.commit(txn).await.unwrap();
+                if n * size > 2 * BYTES_PER_READER {
+                    break;
+                }
+            }
+            let mut scrub = Scrub::new(store.shared.chunk_len);
+            let rate = 1 << 30;
+            let pause = store.shared.scrub_step(&mut scrub, rate).unwrap();
+            assert!(pause.is_some(), "there is more");
+            assert_eq!(scrub.report.records, records, "{size}");
+            assert!(scrub.report.bytes < BYTES_PER_READER + size + 1024, "{size}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_scrub_waits_for_its_rate() {
+        let store = MvccStore::memory();
+        for n in 0..64 {
+            let put = Op::Put {
+                key: format!("/a/{n}"),
+                value: vec![7; 256 << 10].into(),
+                ttl: None,
+            };
+            let txn = Txn {
+                ops: vec![put],
+                ..Txn::default()
+            };
+            store.commit(txn).await.unwrap();
+        }
+        for rate in [1_u64 << 20, 16 << 20] {
+            let began = Instant::now();
+            let bytes = store.scrub(rate).await.unwrap().bytes;
+            assert!(bytes >= 16 << 20);
+            // Nothing follows the last of what is read at once.
+            let least = (bytes - BYTES_PER_READER - (512 << 10)) as f64 / rate as f64;
+            let most = bytes as f64 / rate as f64;
+            let took = began.elapsed().as_secs_f64();
+            assert!((least..=most + 0.1).contains(&took), "{took} at {rate}");
+        }
+    }
 }

@@ -8,10 +8,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use futures_util::{Stream, StreamExt, stream};
 use machinery::limits::{TUNNEL_CHUNK_BYTES, TUNNEL_PIPE_BYTES};
 use prost::Message;
 use storage::grpc::{Answers, RequestSender, SocketStream, text};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf, duplex, split};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf, duplex, split};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
@@ -135,10 +136,15 @@ async fn tunnel(
             return;
         }
     };
-    let (near, far) = duplex(TUNNEL_PIPE_BYTES);
+    let (near, far) = pipe();
     // Without a reader the pipe is closed, and the tunnel ends at once.
     let _ = answer.send(Ok(near));
     carry(call, far, connection).await;
+}
+
+/// The connection and the tunnel's end of it.
+fn pipe() -> (DuplexStream, DuplexStream) {
+    duplex(TUNNEL_PIPE_BYTES)
 }
 
 /// Asks for a connection, and gives its number.
@@ -178,9 +184,13 @@ async fn carry(call: Call, pipe: DuplexStream, connection: i64) {
         mut answers,
     } = call;
     let (reader, writer) = split(pipe);
+    let packets = stream::unfold(&mut answers, |answers| async {
+        let packet = answers.next().await.ok()??;
+        Some((packet, answers))
+    });
     let ended_there = tokio::select! {
         () = upward(reader, &requests, connection) => false,
-        () = downward(&mut answers, writer, connection) => true,
+        () = downward(packets, writer, connection) => true,
     };
     if ended_there {
         return;
@@ -206,18 +216,10 @@ async fn carry(call: Call, pipe: DuplexStream, connection: i64) {
 
 /// From the pipe to the server, until the connection is dropped or shut down.
 async fn upward(mut reader: ReadHalf<DuplexStream>, requests: &RequestSender<Packet>, connection: i64) {
-    loop {
-        let mut bytes = BytesMut::with_capacity(TUNNEL_CHUNK_BYTES);
-        match reader.read_buf(&mut bytes).await {
-            Ok(0) | Err(_) => return,
-            Ok(_) => {}
-        }
+    while let Some(data) = chunk(&mut reader).await {
         let packet = Packet {
             kind: DATA,
-            data: Some(Data {
-                connection,
-                data: bytes.freeze(),
-            }),
+            data: Some(Data { connection, data }),
             ..Packet::default()
         };
         if requests.send(packet).await.is_err() {
@@ -226,9 +228,19 @@ async fn upward(mut reader: ReadHalf<DuplexStream>, requests: &RequestSender<Pac
     }
 }
 
+/// What is there to be read, up to the size of a packet; `None` at the end.
+async fn chunk(reader: &mut (impl AsyncRead + Unpin)) -> Option<Bytes> {
+    let mut bytes = BytesMut::with_capacity(TUNNEL_CHUNK_BYTES);
+    match reader.read_buf(&mut bytes).await {
+        Ok(0) | Err(_) => None,
+        Ok(_) => Some(bytes.freeze()),
+    }
+}
+
 /// From the server to the pipe, until the peer closes.
-async fn downward(answers: &mut Answers<Packet>, mut writer: WriteHalf<DuplexStream>, connection: i64) {
-    while let Ok(Some(packet)) = answers.next().await {
+async fn downward(packets: impl Stream<Item = Packet>, mut writer: WriteHalf<DuplexStream>, connection: i64) {
+    let mut packets = std::pin::pin!(packets);
+    while let Some(packet) = packets.next().await {
         if packet.kind == CLOSE_RSP {
             break;
         }
@@ -244,4 +256,58 @@ async fn downward(answers: &mut Answers<Packet>, mut writer: WriteHalf<DuplexStr
     }
     // What came before the end can still be read from the pipe.
     let _ = writer.shutdown().await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use futures_util::poll;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn packets_have_so_many_bytes() {
+        async fn check(written: usize, expected: &[usize]) {
+            let (mut near, mut far) = duplex(3 * TUNNEL_CHUNK_BYTES);
+            near.write_all(&vec![b'x'; written]).await.expect("there is room");
+            drop(near);
+            let mut sizes = Vec::new();
+            while let Some(data) = chunk(&mut far).await {
+                sizes.push(data.len());
+            }
+            assert_eq!(sizes, expected, "{written}");
+        }
+        check(0, &[]).await;
+        check(1, &[1]).await;
+        check(TUNNEL_CHUNK_BYTES, &[TUNNEL_CHUNK_BYTES]).await;
+        check(TUNNEL_CHUNK_BYTES + 1, &[TUNNEL_CHUNK_BYTES, 1]).await;
+    }
+
+    #[tokio::test]
+    async fn a_peer_waits_while_nobody_reads() {
+        const CONNECTION: i64 = 7;
+        const PIECE: usize = 4096;
+        let taken = Cell::new(0);
+        let packets = stream::repeat_with(|| {
+            taken.set(taken.get() + 1);
+            Packet {
+                kind: DATA,
+                data: Some(Data {
+                    connection: CONNECTION,
+                    data: Bytes::from_static(&[b'x'; PIECE]),
+                }),
+                ..Packet::default()
+            }
+        });
+        let (mut near, far) = pipe();
+        let (_reader, writer) = split(far);
+        let mut carrying = std::pin::pin!(downward(packets, writer, CONNECTION));
+        // The packet that has no room is the last that is taken.
+        for more in 1..4 {
+            assert!(poll!(&mut carrying).is_pending());
+            assert_eq!(taken.get(), TUNNEL_PIPE_BYTES / PIECE + more);
+            near.read_exact(&mut [0; PIECE]).await.expect("read");
+        }
+    }
 }

@@ -58,7 +58,7 @@ pub(super) async fn respond(
         Media::Yaml | Media::Cbor => return Ok(None),
     };
     let mut blocks = Blocks::new(resource, store.forms(), negotiated, items, entries.clone());
-    if !blocks.exceed(GZIP_ABOVE.saturating_sub(end.len()))? {
+    if !blocks.exceed(GZIP_ABOVE.saturating_sub(end.len())).await? {
         return Ok(None);
     }
     let mut held = 0;

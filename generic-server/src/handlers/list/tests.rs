@@ -123,6 +123,41 @@ async fn protobuf_equals_json() {
     }
 }
 
+#[tokio::test]
+async fn lists_are_made_in_slices() {
+    const QUARTER: usize = limits::SLICE_BYTES / 4;
+    /// In how many slices a list begins.
+    async fn slices(f: &Fixture, accept: &str, encoding: &str) -> usize {
+        let headers = [("accept", accept), ("accept-encoding", encoding)];
+        let (authorized, mut head) = request("ns", "", &headers);
+        head.extensions.insert(crate::negotiate::ServesCbor);
+        let (answer, slices) = cpu::tests::slices_of(handle(&f.resource, &authorized, &head)).await;
+        answer.expect("lists");
+        slices
+    }
+    for (media, view, encoding) in [
+        ("json", TABLE, ""),
+        ("json", TABLE, "gzip"),
+        ("yaml", TABLE, ""),
+        ("vnd.kubernetes.protobuf", OBJECT, ""),
+        ("vnd.kubernetes.protobuf", OBJECT, "gzip"),
+    ] {
+        let accept = format!("application/{media}{view}");
+        for (count, expected) in [(3, 1), (4, 2), (40, 11)] {
+            let f = fixture(false);
+            fill(&f, count, QUARTER).await;
+            let found = slices(&f, &accept, encoding).await;
+            assert_eq!(found, expected, "{count} {accept} {encoding}");
+        }
+    }
+    // To count an item is a 64th of the work on it.
+    let f = fixture(false);
+    fill(&f, 4 * 64 - 1, QUARTER).await;
+    assert_eq!(slices(&f, "application/cbor", "").await, 1);
+    f.put("ns", "last", "x", &"x".repeat(QUARTER)).await;
+    assert_eq!(slices(&f, "application/cbor", "").await, 2);
+}
+
 /// How often a list lets others have their turn.
 async fn pauses(f: &Fixture, query: &str) -> usize {
     let (authorized, head) = request("ns", query, &[]);

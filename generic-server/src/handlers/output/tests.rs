@@ -1,9 +1,11 @@
 use std::io::Read;
 
 use http_body_util::BodyExt;
+use machinery::limits;
 use serde_json::json;
 
 use super::*;
+use crate::cpu::tests::slices_of;
 use crate::handlers::fixture::{Fixture, fixture, json_of, request};
 use crate::handlers::{get, list};
 use crate::negotiate::ErrorForm;
@@ -159,6 +161,71 @@ async fn large_lists_are_streamed_and_compressed() {
         .expect("lists");
     assert!(!few.headers().contains_key("content-encoding"));
     use http_body::Body;
+}
+
+/// Items that take long and have few bytes, behind a first one.
+struct Costly {
+    first: usize,
+    left: usize,
+    cost: usize,
+}
+
+impl stream::Fill for Costly {
+    fn fill(&mut self, out: &mut Vec<u8>) -> Result<stream::Filled, ApiError> {
+        if self.first > 0 {
+            out.resize(out.len() + std::mem::take(&mut self.first), b'f');
+            return Ok(stream::Filled::Item(0));
+        }
+        let Some(left) = self.left.checked_sub(1) else {
+            return Ok(stream::Filled::End);
+        };
+        self.left = left;
+        out.push(b'i');
+        Ok(stream::Filled::Item(self.cost))
+    }
+}
+
+#[tokio::test]
+async fn answers_are_made_in_slices() {
+    const COST: usize = limits::SLICE_BYTES / 4;
+    let negotiated = Negotiated {
+        media: Media::Cbor,
+        view: View::Object,
+        pretty: false,
+        gzip: false,
+        recorded: false,
+    };
+    let items = |left: usize, cost: usize| Costly { first: 0, left, cost };
+    let slices = async |left: usize, cost: usize, heavy: bool| {
+        let (answer, slices) = slices_of(stream::respond(&negotiated, items(left, cost), heavy)).await;
+        assert_eq!(text_of(answer.expect("an answer")).await.len(), left);
+        let (beginning, beginning_slices) = slices_of(stream::beginning(items(left, cost), 1 << 20)).await;
+        assert_eq!(beginning.expect("a text").len(), left);
+        assert!(!heavy || beginning_slices == slices);
+        slices
+    };
+    assert_eq!(slices(3, COST, true).await, 1);
+    assert_eq!(slices(4, COST, true).await, 2);
+    assert_eq!(slices(4, COST - 1, true).await, 1);
+    assert_eq!(slices(40, COST, true).await, 11);
+    assert_eq!(slices(10, 4 * COST, true).await, 11);
+    assert_eq!(slices(40, COST, false).await, 1, "copied");
+
+    // Likewise the pieces that follow.
+    let source = Costly {
+        first: limits::PIECE_BYTES + 1,
+        left: 10,
+        cost: COST,
+    };
+    let mut body = stream::respond(&negotiated, source, true)
+        .await
+        .expect("an answer")
+        .into_body();
+    let mut pieces = Vec::new();
+    while let Some(frame) = body.frame().await {
+        pieces.push(frame.expect("no error").into_data().expect("data").len());
+    }
+    assert_eq!(pieces[1..], [4, 4, 2]);
 }
 
 #[tokio::test]

@@ -47,7 +47,9 @@ pub(super) struct WatchBody {
     answers: Option<Answers>,
     /// The next event describes the columns.
     headers: bool,
-    /// Where events are encoded rather than copied: many at once, or large ones, are encoded in turns with other long computations.
+    /// Events are encoded rather than copied.
+    encodes: bool,
+    /// Where they are, many at once, or large ones, are encoded in turns with other long computations.
     turns: Option<Turns>,
     /// Given back when the initial objects and their bookmark have been sent.
     seat: Option<InitialSeat>,
@@ -69,6 +71,7 @@ impl WatchBody {
         } = beginning;
         let mut body = WatchBody {
             headers: form.has_headers(),
+            encodes: form.encodes(),
             turns: form.encodes().then(|| Turns::of_answer(Pool::shared())),
             answers: form.remote().cloned().map(Answers::new),
             form,
@@ -146,8 +149,18 @@ impl WatchBody {
 
     /// Whether the next piece takes long, where events have to be encoded.
     fn is_heavy(&self) -> bool {
-        let next = self.taken.front();
-        self.initial.len() > 0 || next.is_some_and(|change| change.entry.json.len() >= limits::HEAVY_BYTES)
+        let mut bytes = 0;
+        for change in &self.taken {
+            let size = change.entry.json.len();
+            if size >= limits::HEAVY_BYTES {
+                return true;
+            }
+            bytes += size;
+            if bytes >= limits::SLICE_BYTES {
+                break;
+            }
+        }
+        self.initial.len() > 0
     }
 
     /// The type and object of the event that a change is to this watcher; `None` when it does not concern it.
@@ -174,7 +187,11 @@ impl WatchBody {
     fn taken_piece(&mut self) -> Result<Option<Bytes>, ApiError> {
         let mut alone: Option<Bytes> = None;
         let mut joined: Vec<u8> = Vec::new();
-        while let Some(change) = self.taken.pop_front() {
+        let mut worked = 0;
+        while worked < limits::SLICE_BYTES {
+            let Some(change) = self.taken.pop_front() else {
+                break;
+            };
             let Some((kind, entry)) = self.view(&change) else {
                 continue;
             };
@@ -183,6 +200,8 @@ impl WatchBody {
                 self.taken.push_front(change);
                 break;
             };
+            // What is not encoded is joined as far as it is small.
+            worked += if self.encodes { entry.json.len() } else { 0 };
             let frame = if std::mem::take(&mut self.headers) {
                 self.form.event(kind, &subject, true)?
             } else {
@@ -230,30 +249,30 @@ impl WatchBody {
         polled
     }
 
-    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, ApiError>> {
+    fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<Result<Step, ApiError>> {
         loop {
             if self.ended {
-                return Poll::Ready(Ok(None));
+                return Poll::Ready(Ok(Step::End));
             }
             if self.poll_answers(cx)?.is_pending() {
                 let late = self.timer.as_mut().poll(cx).is_ready() && Instant::now() >= self.deadline;
                 return if late {
-                    Poll::Ready(Ok(None))
+                    Poll::Ready(Ok(Step::End))
                 } else {
                     Poll::Pending
                 };
             }
             if let Some(piece) = self.initial_piece()? {
-                return Poll::Ready(Ok(Some(piece)));
+                return Poll::Ready(Ok(Step::Piece(piece)));
             }
             if let Some(piece) = self.taken_piece()? {
-                return Poll::Ready(Ok(Some(piece)));
+                return Poll::Ready(Ok(Step::Piece(piece)));
             }
             if self.taken.is_empty()
                 && let Some(revision) = self.bookmark.take()
             {
                 let headers = std::mem::take(&mut self.headers);
-                return Poll::Ready(self.form.bookmark(revision, false, headers).map(Some));
+                return Poll::Ready(self.form.bookmark(revision, false, headers).map(Step::Piece));
             }
             if !self.taken.is_empty() {
                 continue;
@@ -262,11 +281,11 @@ impl WatchBody {
             if self.timer.as_mut().poll(cx).is_ready() {
                 let now = Instant::now();
                 if now >= self.deadline {
-                    return Poll::Ready(Ok(None));
+                    return Poll::Ready(Ok(Step::End));
                 }
                 if self.next_bookmark.is_some_and(|at| now >= at) {
                     self.begin_bookmark();
-                    continue;
+                    return Poll::Ready(Ok(Step::Taken));
                 }
                 self.timer.as_mut().reset(self.deadline);
                 continue;
@@ -274,11 +293,24 @@ impl WatchBody {
             match self.feed.poll(cx, &mut self.scratch) {
                 Poll::Pending => return Poll::Pending,
                 // The client comes back with the version it has, and gets a 410 then if that is too old.
-                Poll::Ready(Err(_)) => return Poll::Ready(Ok(None)),
-                Poll::Ready(Ok(())) => self.taken.extend(self.scratch.drain(..)),
+                Poll::Ready(Err(_)) => return Poll::Ready(Ok(Step::End)),
+                Poll::Ready(Ok(())) => {
+                    self.taken.extend(self.scratch.drain(..));
+                    return Poll::Ready(Ok(Step::Taken));
+                }
             }
         }
     }
+}
+
+/// How a watch goes on.
+enum Step {
+    /// With a piece of the body.
+    Piece(Bytes),
+    /// With events that were taken from the feed, of which pieces are to be made.
+    Taken,
+    /// Not at all.
+    End,
 }
 
 /// The object that an event is written from; `None` while its conversion is outstanding.
@@ -301,28 +333,32 @@ impl http_body::Body for WatchBody {
         if this.ended {
             return Poll::Ready(None);
         }
-        let polled = match this.turns.take() {
-            Some(mut turns) if this.is_heavy() => {
-                let polled = turns.poll(cx, |cx| this.poll_piece(cx));
-                this.turns = Some(turns);
-                std::task::ready!(polled)
-            }
-            turns => {
-                this.turns = turns;
-                this.poll_piece(cx)
-            }
-        };
-        match std::task::ready!(polled) {
-            Ok(Some(piece)) => Poll::Ready(Some(Ok(Frame::data(piece)))),
-            Ok(None) => {
-                this.ended = true;
-                Poll::Ready(None)
-            }
-            Err(error) => {
-                // An object that cannot be converted: the watcher has to know that it misses something.
-                this.ended = true;
-                Poll::Ready(Some(Ok(Frame::data(this.form.error(&error)))))
-            }
+        loop {
+            let polled = match this.turns.take() {
+                Some(mut turns) if this.is_heavy() => {
+                    let polled = turns.poll(cx, |cx| this.poll_step(cx));
+                    this.turns = Some(turns);
+                    std::task::ready!(polled)
+                }
+                turns => {
+                    this.turns = turns;
+                    this.poll_step(cx)
+                }
+            };
+            return match std::task::ready!(polled) {
+                Ok(Step::Piece(piece)) => Poll::Ready(Some(Ok(Frame::data(piece)))),
+                // They may have to be encoded in a turn.
+                Ok(Step::Taken) => continue,
+                Ok(Step::End) => {
+                    this.ended = true;
+                    Poll::Ready(None)
+                }
+                Err(error) => {
+                    // An object that cannot be converted: the watcher has to know that it misses something.
+                    this.ended = true;
+                    Poll::Ready(Some(Ok(Frame::data(this.form.error(&error)))))
+                }
+            };
         }
     }
 

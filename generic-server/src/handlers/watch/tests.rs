@@ -346,3 +346,24 @@ async fn encoded_events_are_as_others() {
     f.put("ns", "p1", "y", &"y".repeat(limits::HEAVY_BYTES)).await;
     assert_eq!(next(&mut body).await[0]["type"], "MODIFIED");
 }
+
+#[tokio::test]
+async fn events_are_encoded_in_slices() {
+    let f = fixture(false);
+    let write = async |filler: &str| {
+        for n in 0..9 {
+            let filler = filler.repeat(limits::SLICE_BYTES / 4);
+            f.put("ns", &format!("p{n}"), "x", &filler).await;
+        }
+    };
+    write("x").await;
+    let mut body = watch(&f, "ns", "", &[TABLE]).await.expect("watches");
+    for kind in ["ADDED", "MODIFIED"] {
+        for expected in [4, 4, 1] {
+            let events = next(&mut body).await;
+            assert!(events.iter().all(|event| event["type"] == kind), "{events:?}");
+            assert_eq!(events.len(), expected, "{kind}");
+        }
+        write("y").await;
+    }
+}

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 
 use http_body_util::StreamBody;
+use machinery::limits;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::time::Instant;
 
@@ -73,8 +74,13 @@ async fn the_first_head_has_its_time() {
         after(10).await;
         client.write_all(start).await.unwrap();
         after(10).await;
-        assert_eq!(ended(&mut client).await.0, 12, "{start:?}");
+        assert_eq!(ended(&mut client).await.0, limits::HEAD_SECONDS - 20, "{start:?}");
     }
+    // One that is whole in time is answered.
+    let (_server, mut client) = connect();
+    client.write_all(&GET[..GET.len() - 1]).await.unwrap();
+    after(limits::HEAD_SECONDS - 1).await;
+    ask(&mut client, b"\n", b"\r\n\r\n").await;
 }
 
 /// One request on a connection that lasts: gives its answer.
@@ -96,10 +102,10 @@ async fn idle_connections_are_kept_for_their_time() {
     let (_server, mut client) = connect();
     for _ in 0..3 {
         ask(&mut client, GET, b"\r\n\r\n").await;
-        after(80).await;
+        after(limits::IDLE_SECONDS - 1).await;
     }
     ask(&mut client, GET, b"\r\n\r\n").await;
-    assert_eq!(ended(&mut client).await, (90, Vec::new()));
+    assert_eq!(ended(&mut client).await, (limits::IDLE_SECONDS, Vec::new()));
 
     // With a body, too, that comes late.
     let (_server, mut client) = connect();
@@ -107,7 +113,7 @@ async fn idle_connections_are_kept_for_their_time() {
     client.write_all(post).await.unwrap();
     after(50).await;
     ask(&mut client, b"ab", b"ab").await;
-    assert_eq!(ended(&mut client).await.0, 90);
+    assert_eq!(ended(&mut client).await.0, limits::IDLE_SECONDS);
 }
 
 #[tokio::test(start_paused = true)]
@@ -118,7 +124,7 @@ async fn later_heads_have_their_time() {
     client.write_all(b"GET / HT").await.unwrap();
     after(20).await;
     client.write_all(b"TP/1.1\r\n").await.unwrap();
-    assert_eq!(ended(&mut client).await.0, 12);
+    assert_eq!(ended(&mut client).await.0, limits::HEAD_SECONDS - 20);
 }
 
 /// A client's reply to the frames of a server: an acknowledgement of each PING and nothing else.
@@ -154,7 +160,7 @@ async fn pings_keep_no_connection() {
             Err(_) => drop(client.write_all(PING).await),
         }
     }
-    assert_eq!(since.elapsed().as_secs(), 90);
+    assert_eq!(since.elapsed().as_secs(), limits::IDLE_SECONDS);
     // Frame type 7 without an error.
     let goaway = [0, 0, 8, 7, 0, 0, 0, 0, 0];
     assert!(said.windows(9).any(|frame| frame == goaway), "{said:?}");

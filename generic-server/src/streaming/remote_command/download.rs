@@ -5,7 +5,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
 use super::super::spdy::Frame;
-use super::{Ended, FromNode, STDERR, STDOUT, Stdin, Streams, ToClient, ToNode, Version, status};
+use super::{Ended, FromNode, STDERR, STDOUT, Stdin, Streams, TIMED_OUT, ToClient, ToNode, Version, status};
 
 /// What is still awaited of the node.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ fn broken(why: &str) -> Ended {
     Ended::Status(status::of_error(&ApiError::internal(why)))
 }
 
-/// Carries what the node sends, until the command is over. `ready` is set once the node has all streams.
+/// Carries what the node sends, until the command is over. `ready` is set once the node has all streams, which has to be by `accepted_by`.
 pub(super) async fn run(
     streams: Streams,
     version: Version,
@@ -40,17 +40,16 @@ pub(super) async fn run(
     client: &ToClient,
     node: &ToNode,
     stdin: &Stdin,
-    ready: watch::Sender<bool>,
+    (ready, accepted_by): (watch::Sender<bool>, Instant),
 ) -> Ended {
     let mut awaited = Awaited::new(streams, version);
     let mut message = Vec::new();
-    let deadline = Instant::now() + limits::STREAM_WAIT;
     loop {
         let next = match awaited.replies.is_empty() {
             true => frames.next().await,
-            false => match timeout_at(deadline, frames.next()).await {
+            false => match timeout_at(accepted_by, frames.next()).await {
                 Ok(next) => next,
-                Err(_) => return broken("Timeout occurred"),
+                Err(_) => return broken(TIMED_OUT),
             },
         };
         let ended = match next {

@@ -26,6 +26,20 @@ const ALL: Channels = Channels {
 impl Rig {
     /// Starts a command, whose streams the node accepts.
     async fn start(channels: Channels, protocol: &str) -> Self {
+        let rig = Rig::open(channels, protocol).await;
+        rig.accept().await;
+        rig
+    }
+
+    /// The node accepts the streams.
+    async fn accept(&self) {
+        for stream in self.streams.values() {
+            self.node.reply(*stream).await.expect("a reply");
+        }
+    }
+
+    /// Starts a command, whose streams the node has not accepted yet.
+    async fn open(channels: Channels, protocol: &str) -> Self {
         let (client, ours) = tokio::io::duplex(4096);
         let (node, theirs) = tokio::io::duplex(4096);
         let protocol = protocol.to_string();
@@ -50,7 +64,6 @@ impl Rig {
             if let Some(Frame::Open { stream, headers, .. }) = rig.frames.next().await.expect("a frame") {
                 let kind = headers.into_iter().find(|(name, _)| name == "streamtype");
                 rig.streams.insert(kind.expect("a type").1, stream);
-                rig.node.reply(stream).await.expect("a reply");
             }
         }
         rig
@@ -206,6 +219,83 @@ async fn a_node_that_cannot_be_reached_is_said_on_the_error_channel() {
     );
     drop((reader, _to));
     assert_eq!(task.await.expect("a task"), Some(500));
+}
+
+#[tokio::test]
+async fn the_end_of_a_command_has_so_many_bytes() {
+    for past in [0, 1, limits::COMMAND_STATUS_BYTES] {
+        let rig = Rig::start(ALL, "v2.channel.k8s.io").await;
+        for kind in ["stdout", "stderr"] {
+            rig.node.data(rig.stream(kind), b"", true).await.expect("sent");
+        }
+        let error = rig.stream("error");
+        let kept = "k".repeat(limits::COMMAND_STATUS_BYTES);
+        rig.node.data(error, kept.as_bytes(), false).await.expect("sent");
+        rig.node.data(error, &vec![b'p'; past], true).await.expect("sent");
+        let messages = rig.messages().await;
+        let status: Value = serde_json::from_slice(&messages[&ERROR]).expect("a Status");
+        let cause = &status["details"]["causes"][0]["message"];
+        let said = cause.as_str().expect("a text");
+        assert!(
+            said == format!("error executing remote command: {kept}"),
+            "{past}: {}",
+            said.len()
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_has_its_time_to_accept_streams() {
+    let short = Duration::from_millis(1);
+    let mut rig = Rig::open(ALL, "v4.channel.k8s.io").await;
+    tokio::time::sleep(limits::STREAM_WAIT - short).await;
+    rig.accept().await;
+    rig.writer.message(&[&[STDIN], b"hello"]).await.expect("sent");
+    assert_eq!(rig.data().await.1, b"hello");
+    let rig = Rig::open(ALL, "v4.channel.k8s.io").await;
+    tokio::time::sleep(limits::STREAM_WAIT - short).await;
+    assert!(!rig.task.is_finished());
+    // All but one.
+    let last = rig.stream("stderr");
+    for stream in rig.streams.values().filter(|stream| **stream != last) {
+        rig.node.reply(*stream).await.expect("a reply");
+    }
+    let messages = rig.messages().await;
+    assert!(text(&messages[&ERROR]).contains(TIMED_OUT), "{messages:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_takes_nothing_is_given_up() {
+    let (client, ours) = tokio::io::duplex(4096);
+    let (_node, theirs) = tokio::io::duplex(1);
+    let connected = async { Ok((Box::new(theirs) as Io, "v4.channel.k8s.io".to_string())) };
+    let since = Instant::now();
+    let task = tokio::spawn(RemoteCommand { channels: ALL }.run(Box::new(ours), connected));
+    let (from, _to) = tokio::io::split(client);
+    let mut reader = websocket::Reader::new(from, End::Server);
+    let mut all = Vec::new();
+    loop {
+        match reader.next().await.expect("an event") {
+            Some(Event::Data { bytes, .. }) => all.extend_from_slice(&bytes),
+            Some(Event::Close(_)) => break,
+            Some(_) => {}
+            None => panic!("the end is not said"),
+        }
+    }
+    assert!(text(&all).contains(TIMED_OUT), "{all:?}");
+    assert_eq!(since.elapsed(), limits::STREAM_WAIT);
+    drop((reader, _to));
+    assert_eq!(task.await.expect("a task"), Some(500));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_is_asked_in_time_whether_it_is_there() {
+    let mut rig = Rig::start(ALL, "v4.channel.k8s.io").await;
+    let since = Instant::now();
+    for (times, id) in [(1, 1), (2, 3), (3, 5)] {
+        assert_eq!(rig.frames.next().await.expect("a frame"), Some(Frame::Ping(id)));
+        assert_eq!(since.elapsed(), limits::STREAM_PING * times);
+    }
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use machinery::{ApiError, codec, limits};
 use super::HELD;
 use crate::cpu;
 use crate::handlers::list::rows::Item;
-use crate::handlers::list::text::Layout;
+use crate::handlers::list::text::{Layout, Written};
 use crate::handlers::message::Messages;
 use crate::handlers::served;
 use crate::negotiate::Negotiated;
@@ -102,15 +102,22 @@ impl Blocks {
     }
 
     /// Whether head and items take more than so many bytes.
-    pub(super) fn exceed(&self, limit: usize) -> Result<bool, ApiError> {
-        let mut text = self.head().to_vec();
+    pub(super) async fn exceed(&mut self, limit: usize) -> Result<bool, ApiError> {
+        let (mut text, mut worked) = (self.head().to_vec(), 0);
         for (index, entry) in self.entries.clone().enumerate() {
             if index > 0 {
                 text.extend_from_slice(self.separator());
             }
-            self.write(&mut text, &entry, true)?;
+            let made = self.write(&mut text, &entry, true)?.made;
             if text.len() > limit {
                 return Ok(true);
+            }
+            // Of large objects the items may be small: rows, and metadata.
+            let size = entry.json.len();
+            worked += if made { size } else { size / FOUND };
+            if worked >= limits::SLICE_BYTES {
+                worked = 0;
+                cpu::pause(cpu::Lane::Answers).await;
             }
         }
         Ok(false)
@@ -183,7 +190,7 @@ impl Blocks {
     }
 
     /// Takes the objects of the next block, with its identity.
-    fn find(&mut self) -> Option<(Vec<Arc<Entry>>, BlockKey)> {
+    pub(super) fn find(&mut self) -> Option<(Vec<Arc<Entry>>, BlockKey)> {
         let (mut bytes, mut members) = (0, Vec::new());
         for entry in self.entries.by_ref() {
             bytes += entry.json.len();
@@ -207,7 +214,7 @@ impl Blocks {
         let mut text = Vec::with_capacity(limits::BLOCK_MOST_BYTES);
         let mut until = None;
         if let Some(before) = &self.before {
-            until = self.write(&mut text, before, false)?;
+            until = self.write(&mut text, before, false)?.until;
             text.extend_from_slice(self.separator());
         }
         let begin = text.len();
@@ -217,6 +224,7 @@ impl Blocks {
             }
             until = self
                 .write(&mut text, entry, false)?
+                .until
                 .into_iter()
                 .chain(until)
                 .min();
@@ -257,29 +265,28 @@ impl Blocks {
             .then_some(block)
     }
 
-    /// Writes an item; gives the second until which it is the same, if there is one. `keep` says whether it will be asked for again besides
-    /// the block that it is in.
-    fn write(&self, out: &mut Vec<u8>, entry: &Arc<Entry>, keep: bool) -> Result<Option<i64>, ApiError> {
+    /// Writes an item. `keep` says whether it will be asked for again besides the block that it is in.
+    fn write(&self, out: &mut Vec<u8>, entry: &Arc<Entry>, keep: bool) -> Result<Written, ApiError> {
         match &self.items {
             Items::Json(layout) => {
                 let row = Item::Entry(entry.clone()).row(&self.resource)?;
-                return Ok(layout.item(out, &row)?.until);
+                layout.item(out, &row)
             }
             Items::Protobuf(messages) => {
-                let message = match keep {
-                    true => messages.of(entry)?.0,
-                    false => messages.once(entry)?,
+                let (message, made) = match keep {
+                    true => messages.of(entry)?,
+                    false => (messages.once(entry)?, true),
                 };
                 codec::protobuf::encode_list_item(out, &message);
+                Ok(Written { made, until: None })
             }
         }
-        Ok(None)
     }
 }
 
 /// Whether a block may end behind an object: the more likely the larger it is, so that blocks are of about the same size. A change of its size
 /// seldom changes that.
-fn ends_block(entry: &Entry) -> bool {
+pub(super) fn ends_block(entry: &Entry) -> bool {
     let mut hasher = DefaultHasher::new();
     entry.key.hash(&mut hasher);
     let of = hasher.finish() % limits::BLOCK_LEAST_BYTES as u64;

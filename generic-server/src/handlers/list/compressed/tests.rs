@@ -3,6 +3,7 @@ use std::io::Read;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
+use super::blocks::ends_block;
 use super::*;
 use crate::handlers::fixture::{Fixture, fixture, fixture_with, request};
 use crate::handlers::list::handle;
@@ -244,6 +245,54 @@ async fn a_write_has_one_or_two_blocks_compressed_again() {
     // A list that begins elsewhere shares what comes behind its first blocks.
     let (_, again) = made(&f, 123).await;
     assert!((1..=4).contains(&again), "a page: {again}");
+}
+
+/// Puts objects whose JSON is of exactly these lengths.
+async fn sized(f: &Fixture, sizes: impl IntoIterator<Item = usize>) -> Vec<Arc<Entry>> {
+    for (n, size) in sizes.into_iter().enumerate() {
+        let (name, mut filler) = (format!("s{n:03}"), size);
+        loop {
+            f.put("ns", &name, "x", &"x".repeat(filler)).await;
+            let found = f.store().as_system().find("ns", &name).await.expect("reads");
+            let found = found.expect("it is there").json.len();
+            if found == size {
+                break;
+            }
+            filler = filler + size - found;
+        }
+    }
+    entries(f).await
+}
+
+/// How many objects each block of a list has.
+fn members(f: &Fixture, entries: Vec<Arc<Entry>>) -> Vec<usize> {
+    let mut blocks = blocks(f, entries, View::Object);
+    std::iter::from_fn(|| blocks.find().map(|(members, _)| members.len())).collect()
+}
+
+#[tokio::test]
+async fn blocks_end_within_their_bounds() {
+    // An object of more than half of the least size always ends a block that is large enough.
+    const FIRST: usize = 20 * 1024;
+    const REST: usize = limits::BLOCK_LEAST_BYTES - FIRST;
+    for (second, expected) in [(REST, vec![2, 2]), (REST - 1, vec![3, 1])] {
+        let f = fixture(false);
+        let entries = sized(&f, [FIRST, second, REST, FIRST]).await;
+        assert_eq!(members(&f, entries), expected, "{second}");
+    }
+    // Of objects whose names end no block: the most that one may have.
+    const EIGHTH: usize = limits::BLOCK_MOST_BYTES / 8;
+    for (odd, expected) in [(EIGHTH, vec![8, 2]), (EIGHTH - 1, vec![9, 1])] {
+        let f = fixture(false);
+        let mut all = sized(&f, [odd; 40].into_iter().chain([EIGHTH; 40])).await;
+        let mut ending = all.split_off(40);
+        all.retain(|entry| !ends_block(entry));
+        ending.retain(|entry| !ends_block(entry));
+        ending.truncate(9);
+        all.truncate(1);
+        all.extend(ending);
+        assert_eq!(members(&f, all), expected, "{odd}");
+    }
 }
 
 /// A block that others have replaced meanwhile is made again, and each that is held on to stays in its place.

@@ -249,6 +249,37 @@ async fn resources_share_one_budget() {
 }
 
 #[tokio::test]
+async fn events_of_one_resource_have_their_share() {
+    /// The number and the bytes of the events that are kept of so many writes.
+    async fn kept(budget: usize, writes: usize) -> (usize, usize) {
+        let (engine, budget) = (engine(), Budget::new(budget));
+        let cache = limited(&engine, &budget).await;
+        // Up to revisions of two digits, so that all states are of one length.
+        let write = async |n: usize| put(&engine, Some(&cache), &pod("a", "p", ["n1", "n2"][n % 2])).await;
+        let mut before = Revision(0);
+        while before < Revision(10) {
+            before = write(0).await;
+        }
+        cache.ring.forget(before);
+        for n in 1..=writes {
+            write(n).await;
+        }
+        let (count, bytes, _) = cache.ring.held();
+        assert_eq!(budget.event_bytes(), bytes);
+        (count, bytes)
+    }
+    let (count, weight) = kept(limits::PAST_BYTES, 1).await;
+    assert_eq!(count, 1);
+    let budget = limits::PAST_EVENT_SHARE * 20 * weight;
+    assert_eq!(kept(budget, 20).await, (20, 20 * weight));
+    assert_eq!(kept(budget, 21).await, (20, 20 * weight));
+    assert_eq!(
+        kept(budget - limits::PAST_EVENT_SHARE, 20).await,
+        (19, 19 * weight)
+    );
+}
+
+#[tokio::test]
 async fn states_without_events_are_read_from_the_store() {
     let engine = engine();
     let budget = Budget::standard();
