@@ -30,6 +30,7 @@ mod lists;
 mod manifests;
 mod nodes;
 mod objects;
+mod permissions;
 mod pod_certificates;
 mod resource_versions;
 mod routes;
