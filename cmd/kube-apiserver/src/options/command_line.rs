@@ -6,7 +6,7 @@ use std::fmt;
 use clap::{Arg, ArgMatches, Args, Command, CommandFactory as _, FromArgMatches};
 use machinery::time::GoDuration;
 
-use super::Options;
+use super::{Options, UnservedFlags};
 
 /// Shown in the place of a secret.
 const CLASSIFIED: &str = "CLASSIFIED";
@@ -34,13 +34,10 @@ impl CommandLine {
         let flags = command.get_arguments().filter_map(|argument| {
             let name = argument.get_long()?;
             let own = ["help", "version"].contains(&name);
-            let values = self.0.get(argument.get_id().as_str());
-            (!own).then(|| {
-                (
-                    name.to_owned(),
-                    shown(argument, name, values.map_or(&[], Vec::as_slice)),
-                )
-            })
+            let given = self.0.get(argument.get_id().as_str());
+            let default = || UnservedFlags::default_of(name).map(|value| vec![value.to_owned()]);
+            let values = given.cloned().or_else(default).unwrap_or_default();
+            (!own).then(|| (name.to_owned(), shown(argument, name, &values)))
         });
         Some(flags.collect())
     }
@@ -133,6 +130,7 @@ mod tests {
             ("enable-admission-plugins", "[x,y]"),
             ("disable-admission-plugins", "[]"),
             ("client-ca-file", ""),
+            ("contention-profiling", "false"),
             ("etcd-servers", CLASSIFIED),
             ("v", "4"),
         ] {

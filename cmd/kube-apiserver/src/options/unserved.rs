@@ -90,6 +90,14 @@ impl UnservedFlags {
         FLAGS.iter().map(|flag| flag.1)
     }
 
+    /// The default of one of these flags, where it is not empty and what this server does.
+    pub(super) fn default_of(name: &str) -> Option<&'static str> {
+        let flag = FLAGS
+            .iter()
+            .find(|flag| flag.1 == name && flag.2 != Values::Text)?;
+        flag.3.first().copied().filter(|value| *value != "*")
+    }
+
     /// Reports each flag whose value this server does not satisfy, as a fault or as a warning.
     pub(crate) fn judge(&self, mut fault: impl FnMut(String), mut warn: impl FnMut(String)) {
         for ((_, name, kind, fine, answer, why), values) in &self.0 {
