@@ -27,7 +27,7 @@ use crate::read_back::{coerce, read_back};
 use crate::rules::RuleTree;
 use crate::schema::{self, Compiled};
 use crate::siblings::Siblings;
-use crate::usage::Usage;
+use crate::usage::{RuleTimes, Usage};
 use crate::{embedded, list_types};
 
 /// A version of a CRD as its strategies need it; shared by the main one and that of the status.
@@ -41,7 +41,8 @@ pub(crate) struct Shape {
     status_versions: Vec<String>,
     scale: Option<ScalePaths>,
     selectable: Vec<SelectableField>,
-    rules: Option<RuleTree>,
+    /// And where their times are counted.
+    rules: Option<(RuleTree, Arc<RuleTimes>)>,
     /// The CRD is being deleted.
     terminating: Arc<AtomicBool>,
     /// Where the time of rule evaluations is recorded.
@@ -99,7 +100,7 @@ impl Shape {
         version: &VersionInfo,
         selectable: Vec<SelectableField>,
         terminating: Arc<AtomicBool>,
-        usage: Arc<Usage>,
+        (usage, times): (Arc<Usage>, &Arc<RuleTimes>),
     ) -> Result<Self, ApiError> {
         let compile = |raw| {
             schema::compile(raw).map_err(|faults| {
@@ -109,10 +110,15 @@ impl Shape {
             })
         };
         let schema = raw.map(compile).transpose()?;
+        let begun = Instant::now();
         let rules = match raw {
             Some(raw) => RuleTree::compile(Props::new(raw)).await,
             None => None,
         };
+        let rules = rules.map(|rules| {
+            times.compiled(begun.elapsed());
+            (rules, times.clone())
+        });
         Ok(Shape {
             gvk: gvk.clone(),
             resource,
@@ -170,7 +176,9 @@ impl Shape {
         old: Option<&Value>,
         errors: &mut Vec<FieldError>,
     ) {
-        let Some(rules) = &self.rules else { return };
+        let Some((rules, times)) = &self.rules else {
+            return;
+        };
         if let Some(blocked) = blocking(errors) {
             errors.push(blocked);
             return;
@@ -181,7 +189,9 @@ impl Shape {
             .zip(old)
             .map(|(schema, old)| Correlated::new(schema, object, old));
         let outcome = rules.evaluate(&FieldPath::ROOT, object, old, ratchet);
-        self.usage.evaluated(begun.elapsed());
+        let took = begun.elapsed();
+        self.usage.evaluated(took);
+        times.evaluated(took);
         errors.extend(outcome.errors);
         for warning in outcome.warnings {
             ctx.authorized.context().warn(warning);

@@ -8,6 +8,8 @@ use generic_server::handlers::ServeEnv;
 use generic_server::registry::StorageFactory;
 use generic_server::webhook::Services;
 
+use crate::usage::RuleTimes;
+
 /// The group of the CRD kind itself.
 pub(crate) const GROUP: &str = "apiextensions.k8s.io";
 
@@ -31,6 +33,8 @@ pub struct Deps {
     pub env: ServeEnv,
     /// How long things may take.
     pub limits: Limits,
+    /// Where the times of rules are counted.
+    pub rule_times: Arc<RuleTimes>,
 }
 
 /// How long things may take.

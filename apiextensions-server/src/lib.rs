@@ -35,3 +35,4 @@ mod versions;
 pub use deps::{Deps, Limits, priority};
 pub use metrics::CostMetrics;
 pub use server::ApiExtensions;
+pub use usage::RuleTimes;

@@ -181,5 +181,6 @@ impl Collect for CostMetrics {
         let name = "apiserver_customresourcedefinitions";
         family(out, name, "gauge", "CRDs, used or not.");
         sample(out, name, &[], index.all().count());
+        self.0.deps.rule_times.collect(out);
     }
 }

@@ -229,7 +229,7 @@ pub(crate) async fn compile(
         version,
         version.selectable.iter().map(|path| selectable(path)).collect(),
         definition.serving.terminating.clone(),
-        definition.usage.clone(),
+        (definition.usage.clone(), &deps.rule_times),
     )
     .await?
     .with_siblings(siblings.clone())

@@ -61,6 +61,7 @@ impl World {
                 min_request_timeout: handlers::MIN_REQUEST_TIMEOUT,
             },
             limits: Limits::default(),
+            rule_times: Arc::default(),
         });
         let tasks = Tasks::new();
         server.start(&tasks).await.expect("an empty store starts");

@@ -1,7 +1,57 @@
-//! The costs of the objects of a CRD so far.
+//! The costs of the objects of a CRD so far, and the times of the rules of all of them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+use generic_server::metrics::{Collect, DEFAULT_BUCKETS, Histogram, family};
+
+/// How long rules took: those of a schema to compile, and those of an object to evaluate.
+#[derive(Debug)]
+pub struct RuleTimes {
+    compilation: Histogram,
+    evaluation: Histogram,
+}
+
+impl Default for RuleTimes {
+    fn default() -> Self {
+        RuleTimes {
+            compilation: Histogram::new(DEFAULT_BUCKETS),
+            evaluation: Histogram::new(DEFAULT_BUCKETS),
+        }
+    }
+}
+
+impl RuleTimes {
+    /// Counts the compilation of a schema's rules.
+    pub(crate) fn compiled(&self, time: Duration) {
+        self.compilation.observe(time);
+    }
+
+    /// Counts the evaluation of an object's rules.
+    pub(crate) fn evaluated(&self, time: Duration) {
+        self.evaluation.observe(time);
+    }
+}
+
+impl Collect for RuleTimes {
+    fn collect(&self, out: &mut String) {
+        for (name, help, times) in [
+            (
+                "apiserver_cel_compilation_duration_seconds",
+                "How long the rules of a schema took to compile, in seconds.",
+                &self.compilation,
+            ),
+            (
+                "apiserver_cel_evaluation_duration_seconds",
+                "How long the rules of an object took to evaluate, in seconds.",
+                &self.evaluation,
+            ),
+        ] {
+            family(out, name, "histogram", help);
+            times.write(out, name, &[]);
+        }
+    }
+}
 
 /// Counters of one CRD; they live as long as it does.
 #[derive(Debug, Default)]

@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use http::request::Parts;
 use http::{HeaderValue, Method, StatusCode, header};
+use http_body::Body as _;
 use tokio_util::sync::CancellationToken;
 
 use crate::audit::Auditor;
@@ -36,7 +37,7 @@ use crate::filters::sending::{self, Charge, ResponseBudget};
 use crate::filters::{self, audit, authentication, deadline, headers, impersonation, labels, long_running};
 use crate::flowcontrol::FlowHeaders;
 use crate::lifecycle::Lifecycle;
-use crate::metrics::{AuthenticationResult, AuthorizationResult, InFlightKind};
+use crate::metrics::{AuthenticationResult, AuthorizationResult, Counted, InFlightKind, Outcome};
 use crate::request::audit::{Arrival, Capture, Layer};
 use crate::request::{
     Authorized, Body, Request, RequestContext, RequestInfo, Response, User, empty, shown_agent,
@@ -134,6 +135,15 @@ impl Facts {
 struct Large {
     seat: Permit,
     charge: Charge,
+    counted: Counted,
+}
+
+/// What is known of a request outside of what serves it.
+#[derive(Default)]
+struct Progress {
+    large: Option<Large>,
+    /// The request that a handler works on, with its verb and dry run as metrics have them.
+    handled: Option<(Arc<RequestContext>, &'static str, &'static str)>,
 }
 
 impl Chain {
@@ -255,7 +265,7 @@ impl Chain {
     /// Serves a request that lasts. An answer that switches protocols lasts as long as its connection.
     async fn lasting(&self, mut incoming: Box<Incoming>) -> Response {
         let kept = Kept::for_upgrade(&mut incoming.head);
-        let response = self.identified(incoming, &mut None).await;
+        let response = self.identified(incoming, &mut Progress::default()).await;
         match kept {
             Some(kept) => kept.keep(response),
             None => response,
@@ -289,32 +299,41 @@ impl Chain {
         // A download has its head by the deadline and takes as long as it takes.
         let cut = (!long_running::is_download(&facts.info)).then_some(deadline);
         let by_connection = connection.is_some();
-        let mut large = None;
+        let mut progress = Progress::default();
         let answered = {
-            let rest = pin!(self.identified(incoming, &mut large));
+            let rest = pin!(self.identified(incoming, &mut progress));
             tokio::time::timeout_at(deadline.into(), rest).await
         };
         let Ok(response) = answered else {
             self.config.metrics.timeouts.fetch_add(1, Ordering::Relaxed);
+            if let Some((context, verb, dry_run)) = &progress.handled {
+                let labels = labels::with(&context.info, verb, dry_run, &context.user_agent);
+                self.config.metrics.unrouted(labels).terminated(504);
+            }
             return deadline::exceeded();
         };
-        match large {
+        match progress.large {
             None => response,
-            Some(Large { seat, charge }) => {
-                let counted = self.config.metrics.unfinished(kind);
+            Some(Large {
+                seat,
+                charge,
+                counted,
+            }) => {
+                let unfinished = self.config.metrics.unfinished(kind);
                 let limits = sending::SendLimits {
                     charge,
                     deadline: cut,
                     connection: by_connection,
                     metrics: self.config.metrics.clone(),
-                    guard: Box::new((seat, running, counted)),
+                    counted,
+                    guard: Box::new((seat, running, unfinished)),
                 };
                 sending::bind(response, limits)
             }
         }
     }
 
-    async fn identified(&self, incoming: Box<Incoming>, large: &mut Option<Large>) -> Response {
+    async fn identified(&self, incoming: Box<Incoming>, progress: &mut Progress) -> Response {
         // A page of the server's origin may be a pod's, which is not to answer for others of that origin.
         if let Some(refusal) = filters::cross_site::service_worker_refusal(&incoming.head.headers) {
             return refusal;
@@ -324,7 +343,7 @@ impl Chain {
         if let Some(origin) = origin {
             let mut response = match origin.preflight(&incoming.head.method) {
                 Some(answer) => answer,
-                None => self.authenticated(incoming, large).await,
+                None => self.authenticated(incoming, progress).await,
             };
             origin.decorate(response.headers_mut());
             return response;
@@ -338,10 +357,10 @@ impl Chain {
             let capture = self.config.audit.begin(&arrival);
             return self.unidentified(capture, refusal).await;
         }
-        self.authenticated(incoming, large).await
+        self.authenticated(incoming, progress).await
     }
 
-    async fn authenticated(&self, mut incoming: Box<Incoming>, large: &mut Option<Large>) -> Response {
+    async fn authenticated(&self, mut incoming: Box<Incoming>, progress: &mut Progress) -> Response {
         let Incoming {
             head,
             facts,
@@ -450,7 +469,7 @@ impl Chain {
         let request = Request::from_parts(head, body);
         let mut flow = None;
         let mut response = self
-            .permitted(request, &context, times, long_running, &mut flow, large)
+            .permitted(request, &context, times, long_running, &mut flow, progress)
             .await;
         if let Some(flow) = flow {
             flow.insert(response.headers_mut());
@@ -491,7 +510,7 @@ impl Chain {
         times: Times,
         long_running: bool,
         flow: &mut Option<FlowHeaders>,
-        large: &mut Option<Large>,
+        progress: &mut Progress,
     ) -> Response {
         // 14. Priority and fairness, or the plain limit: knows the user, and spares the authorizers a flood.
         let probe = max_in_flight::is_probe(&context.info);
@@ -511,6 +530,7 @@ impl Chain {
             Ok(permit) => permit,
             Err(refusal) => {
                 self.config.metrics.rejected.fetch_add(1, Ordering::Relaxed);
+                self.refused(context, &request, refusal.status().as_u16());
                 return *refusal;
             }
         };
@@ -518,6 +538,7 @@ impl Chain {
         // A write is done by the time its answer is made: only reads can be refused for the bytes that they answer.
         let reads = matches!(&*context.info.verb, "get" | "list");
         if reads && !probe && !self.responses.admits(&context.user, 0) {
+            self.refused(context, &request, 429);
             return self.too_many_bytes();
         }
 
@@ -555,13 +576,15 @@ impl Chain {
         let authorized = Authorized::new(context.clone());
 
         // 16. The handler: an endpoint, else the servers in turn, else 404.
-        let apply = request
-            .headers()
-            .get(header::CONTENT_TYPE)
-            .is_some_and(|kind| kind.as_bytes().starts_with(b"application/apply-patch"));
         let method = request.method().clone();
-        let query = request.uri().query().unwrap_or_default();
-        let labels = labels::of(&context.info, &method, query, apply, &context.user_agent);
+        let labels = labels::of_head(
+            &context.info,
+            &method,
+            request.headers(),
+            request.uri(),
+            &context.user_agent,
+        );
+        progress.handled = Some((context.clone(), labels.verb, labels.dry_run));
         let socket = WatchSocket::of(&context.info, &request);
         if long_running && let Some(seat) = permit.share() {
             request.extensions_mut().insert(seat);
@@ -589,12 +612,19 @@ impl Chain {
         // 17. Warnings: those of the handler, before the head is sent.
         headers::warnings(response.headers_mut(), &context.take_warnings());
         // Known only now: paths that no server routes are invented by clients and become no label.
-        let counted = self
-            .config
-            .metrics
-            .request(labels::routed(labels, &context.info, context.route()));
+        let labels = labels::routed(labels, &context.info, context.route());
+        let counted = self.config.metrics.request(labels);
         let total = times.received.elapsed();
-        counted.done(response.status().as_u16(), total);
+        let is_sized = counted.counts_sizes();
+        counted.done(Outcome {
+            code: response.status().as_u16(),
+            took: total,
+            waited: queued.saturating_add(context.waited_for_webhooks()),
+            size: response.body().size_hint().exact().filter(|_| is_sized),
+        });
+        if let Some(release) = context.deprecation() {
+            self.config.metrics.deprecated_api(labels, release);
+        }
         if total >= slow::THRESHOLD && !long_running {
             slow::Slow {
                 total,
@@ -620,11 +650,13 @@ impl Chain {
             return response;
         };
         if reads && !self.responses.admits(&context.user, bytes) {
+            counted.terminated(429);
             return self.too_many_bytes();
         }
-        *large = Some(Large {
+        progress.large = Some(Large {
             seat: permit,
             charge: self.responses.charge(&context.user.name, bytes),
+            counted,
         });
         response
     }
@@ -671,6 +703,18 @@ impl Chain {
             true => self.config.lifecycle.end_watches(),
             false => self.config.lifecycle.not_accepting(),
         }
+    }
+
+    /// Counts a request that is refused before it is routed.
+    fn refused(&self, context: &RequestContext, request: &Request, code: u16) {
+        let labels = labels::of_head(
+            &context.info,
+            request.method(),
+            request.headers(),
+            request.uri(),
+            &context.user_agent,
+        );
+        self.config.metrics.unrouted(labels).refused(code);
     }
 
     fn too_many_bytes(&self) -> Response {

@@ -1,6 +1,7 @@
 //! Every object store of the process by resource, for what works across resources: garbage collection, namespace
 //! deletion, quota, role look-ups. Not for serving requests: handlers hold their store.
 
+pub mod figures;
 pub mod integrity;
 pub mod monitor;
 mod remote;

@@ -154,7 +154,9 @@ fn note_deprecation(resource: &ServedResource, authorized: &Authorized) {
     let removed = warning
         .split_once("unavailable in v")
         .and_then(|(_, rest)| rest.split_once('+'));
-    if let Some((release, _)) = removed.filter(|_| !resource.custom) {
+    let removed = removed.filter(|_| !resource.custom);
+    context.is_deprecated(removed.map_or("", |(release, _)| release));
+    if let Some((release, _)) = removed {
         context.annotate(|| ("k8s.io/removed-release", release));
     }
 }

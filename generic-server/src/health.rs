@@ -16,6 +16,7 @@ use parking_lot::RwLock;
 use crate::endpoint::{Endpoint, Endpoints};
 use crate::filters::{not_found, text_error};
 use crate::lifecycle::Lifecycle;
+use crate::metrics::Metrics;
 use crate::request::{Authorized, Request, Response, full};
 use crate::request_info::query_pairs;
 
@@ -124,7 +125,7 @@ impl Health {
     }
 
     /// Serves the three documents, and how often each check has passed and failed in them.
-    pub fn install(self: &Arc<Self>, endpoints: &mut Endpoints) {
+    pub fn install(self: &Arc<Self>, endpoints: &mut Endpoints, metrics: &Arc<Metrics>) {
         for name in ["livez", "readyz", "healthz"] {
             let document = Document {
                 health: self.clone(),
@@ -132,7 +133,11 @@ impl Health {
             };
             endpoints.add_below(&format!("/{name}"), Arc::new(document));
         }
-        endpoints.add("/metrics/slis", Arc::new(slis::Document(self.clone())));
+        let slis = slis::Document {
+            health: self.clone(),
+            metrics: metrics.clone(),
+        };
+        endpoints.add("/metrics/slis", Arc::new(slis));
     }
 
     /// Whether everything that readiness asks for holds.

@@ -24,6 +24,7 @@ pub mod encryption;
 pub mod endpoint;
 pub mod endpoint_slices;
 pub mod filters;
+pub mod flagz;
 pub mod flowcontrol;
 mod group;
 pub mod handlers;
@@ -51,6 +52,7 @@ pub mod version;
 pub mod webhook;
 pub mod write;
 mod zero_values;
+mod zpages;
 
 pub use machinery::ApiError;
 pub use request::{Authorized, Body, Request, RequestContext, RequestInfo, Response, User};

@@ -3,32 +3,41 @@
 //! Request series are found by hash without allocating and updated by atomics: a request pays for one look-up. Other modules
 //! add theirs through [`Collect`]. Not here: measurements of storage, which reports through a collector too.
 
+pub mod catalogue;
 mod connections;
+mod exposition;
+mod families;
 mod histogram;
 mod histograms;
 mod peak;
+mod process;
 mod quantiles;
 mod reloads;
+mod sizes;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write;
 use std::hash::BuildHasher;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 // Hashes that a client brings together lengthen a look-up by `MAX_SERIES` at most, so that the cheaper hash will do.
 use foldhash::quality::RandomState;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 pub(crate) use connections::Closed;
 pub use connections::ConnectionMetrics;
+pub use exposition::Exposition;
+pub(crate) use families::Families;
 pub use histogram::{DEFAULT_BUCKETS, Histogram};
 pub use histograms::Histograms;
+pub(crate) use process::start as process_start;
 pub(crate) use quantiles::Quantiles;
 pub use reloads::{Reloads, content_hash, server_hash};
+pub use sizes::{Sizes, Tally};
 
 pub(crate) use peak::Peak;
 
@@ -36,6 +45,21 @@ pub(crate) use peak::Peak;
 const BUCKETS: [f64; 23] = [
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0,
     20.0, 30.0, 45.0, 60.0,
+];
+/// Upstream's buckets of `apiserver_request_sli_duration_seconds`: the same from the third on.
+const SLI_BUCKETS: &[f64] = {
+    const ALL: &[f64] = &BUCKETS;
+    ALL.split_at(2).1
+};
+/// Upstream's buckets of `apiserver_response_sizes`.
+const SIZES: [u64; 7] = [
+    1_000,
+    10_000,
+    100_000,
+    1_000_000,
+    10_000_000,
+    100_000_000,
+    1_000_000_000,
 ];
 /// Names in paths are the client's: beyond this many series everything new is counted as `other`.
 pub(crate) const MAX_SERIES: usize = 4096;
@@ -66,6 +90,9 @@ pub struct Metrics {
     authorizations: [Histogram; 4],
     /// Authenticated requests by [`USERS`].
     users: [AtomicU64; USERS.len()],
+    /// Deprecated APIs that were asked for, by their labels. There are as many as the server serves.
+    deprecated: Mutex<BTreeSet<[Box<str>; 5]>>,
+    exposition: Exposition,
 }
 
 /// Upstream's buckets of `authentication_duration_seconds` and `authorization_duration_seconds`.
@@ -109,11 +136,25 @@ pub(crate) enum AuthorizationResult {
 /// The series by the hash of their labels.
 type AllSeries = HashMap<u64, Vec<Arc<Series>>, RandomState>;
 
+/// The names of a series' labels, in their order.
+const NAMES: [&str; 8] = [
+    "verb",
+    "dry_run",
+    "group",
+    "version",
+    "resource",
+    "subresource",
+    "scope",
+    "system_client",
+];
+const DRY_RUN: usize = 1;
+const CLIENT: usize = 7;
+
 /// The labels of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Labels<'a> {
-    pub(crate) verb: &'a str,
-    pub(crate) dry_run: &'a str,
+    pub(crate) verb: &'static str,
+    pub(crate) dry_run: &'static str,
     pub(crate) group: &'a str,
     pub(crate) version: &'a str,
     pub(crate) resource: &'a str,
@@ -137,10 +178,61 @@ impl Labels<'_> {
 #[derive(Debug)]
 struct Series {
     labels: [Box<str>; 8],
-    codes: RwLock<Vec<(u16, AtomicU64)>>,
+    codes: Codes,
     buckets: [AtomicU64; BUCKETS.len() + 1],
     sum_micros: AtomicU64,
+    /// Without what webhooks and the wait for a seat took; not for dry runs.
+    sli: OnceLock<Histogram>,
+    /// Of the answers to reads.
+    sizes: OnceLock<Sizes<{ SIZES.len() }>>,
     running: AtomicI64,
+    /// Answers that end requests in the server's defence.
+    terminations: Codes,
+    /// Answers that were cut.
+    aborts: AtomicU64,
+}
+
+/// Counters by the answer's code.
+#[derive(Debug, Default)]
+struct Codes(RwLock<Vec<(u16, AtomicU64)>>);
+
+impl Codes {
+    fn count(&self, code: u16) {
+        {
+            let codes = self.0.read();
+            if let Some((_, count)) = codes.iter().find(|(known, _)| *known == code) {
+                count.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+        }
+        let mut codes = self.0.write();
+        match codes.iter().find(|(known, _)| *known == code) {
+            Some((_, count)) => {
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+            None => codes.push((code, AtomicU64::new(1))),
+        }
+    }
+
+    fn all(&self) -> Vec<(u16, u64)> {
+        let codes = self.0.read();
+        let counts = codes
+            .iter()
+            .map(|(code, count)| (*code, count.load(Ordering::Relaxed)));
+        counts.collect()
+    }
+}
+
+/// How a request went.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Outcome {
+    pub(crate) code: u16,
+    /// From its arrival to the head of its answer.
+    pub(crate) took: Duration,
+    /// What of that it waited for a seat and for webhooks.
+    pub(crate) waited: Duration,
+    /// The length of the answer to a read, where it is known.
+    pub(crate) size: Option<u64>,
 }
 
 /// One request's series. Cheap to clone.
@@ -159,8 +251,9 @@ impl Drop for LongRunning {
 
 impl Counted {
     /// Counts the answer.
-    pub(crate) fn done(&self, code: u16, took: Duration) {
+    pub(crate) fn done(&self, outcome: Outcome) {
         let series = &*self.0;
+        let took = outcome.took;
         let seconds = took.as_secs_f64();
         let bucket = BUCKETS
             .iter()
@@ -169,20 +262,42 @@ impl Counted {
         series.buckets[bucket].fetch_add(1, Ordering::Relaxed);
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         series.sum_micros.fetch_add(micros, Ordering::Relaxed);
-        {
-            let codes = series.codes.read();
-            if let Some((_, count)) = codes.iter().find(|(known, _)| *known == code) {
-                count.fetch_add(1, Ordering::Relaxed);
-                return;
-            }
+        // Dry runs are in no such objective.
+        if series.labels[DRY_RUN].is_empty() {
+            let sli = series.sli.get_or_init(|| Histogram::new(SLI_BUCKETS));
+            sli.observe(took.saturating_sub(outcome.waited));
         }
-        let mut codes = series.codes.write();
-        match codes.iter().find(|(known, _)| *known == code) {
-            Some((_, count)) => {
-                count.fetch_add(1, Ordering::Relaxed);
-            }
-            None => codes.push((code, AtomicU64::new(1))),
+        if let Some(size) = outcome.size {
+            self.sent(size);
         }
+        series.codes.count(outcome.code);
+    }
+
+    /// Counts the length of an answer to a read, once it is known.
+    pub(crate) fn sent(&self, size: u64) {
+        let sizes = self.0.sizes.get_or_init(|| Sizes::new(&SIZES));
+        sizes.observe(size);
+    }
+
+    /// Counts an answer that was cut.
+    pub(crate) fn aborted(&self) {
+        self.0.aborts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a request that was ended in the server's defence.
+    pub(crate) fn terminated(&self, code: u16) {
+        self.0.terminations.count(code);
+    }
+
+    /// Counts a request that was refused before anything was done for it.
+    pub(crate) fn refused(&self, code: u16) {
+        self.terminated(code);
+        self.0.codes.count(code);
+    }
+
+    /// Whether the lengths of answers are counted.
+    pub(crate) fn counts_sizes(&self) -> bool {
+        matches!(&*self.0.labels[0], "GET" | "LIST")
     }
 
     /// Counts a long-running request for as long as the guard lives.
@@ -242,6 +357,8 @@ impl Default for Metrics {
             authentications: std::array::from_fn(|_| Histogram::new(DECISION_BUCKETS)),
             authorizations: std::array::from_fn(|_| Histogram::new(DECISION_BUCKETS)),
             users: Default::default(),
+            deprecated: Mutex::default(),
+            exposition: Exposition::default(),
         }
     }
 }
@@ -250,6 +367,14 @@ impl Metrics {
     /// Metrics of a new server, all zero.
     pub fn new() -> Arc<Self> {
         Arc::default()
+    }
+
+    /// The same, of which this is shown.
+    pub fn shown_by(exposition: Exposition) -> Arc<Self> {
+        Arc::new(Metrics {
+            exposition,
+            ..Metrics::default()
+        })
     }
 
     /// Adds what another module measures.
@@ -304,22 +429,60 @@ impl Metrics {
         };
         let series = Arc::new(Series {
             labels: values(&labels).map(Box::from),
-            codes: RwLock::default(),
+            codes: Codes::default(),
             buckets: Default::default(),
             sum_micros: AtomicU64::new(0),
+            sli: OnceLock::new(),
+            sizes: OnceLock::new(),
             running: AtomicI64::new(0),
+            terminations: Codes::default(),
+            aborts: AtomicU64::new(0),
         });
         all.entry(key).or_default().push(series.clone());
         Counted(series)
+    }
+
+    /// The series of a request that has not been routed. Its names may be invented: they are labels where such a request was routed before,
+    /// and `other` where none was.
+    pub(crate) fn unrouted(&self, labels: Labels<'_>) -> Counted {
+        let found = find(&self.requests.read(), self.hash(&labels), &labels);
+        found.map_or_else(|| self.request(labels.other()), Counted)
+    }
+
+    /// A deprecated API was asked for, which goes with a release (empty where that is not known).
+    pub(crate) fn deprecated_api(&self, labels: Labels<'_>, release: &str) {
+        let values = [
+            labels.group,
+            labels.version,
+            labels.resource,
+            labels.subresource,
+            release,
+        ];
+        let mut known = self.deprecated.lock();
+        if known.len() < MAX_SERIES {
+            known.insert(values.map(Box::from));
+        }
     }
 
     fn hash(&self, labels: &Labels<'_>) -> u64 {
         self.hasher.hash_one(labels)
     }
 
-    /// The whole document.
+    /// The whole document, as it is shown.
     pub fn render(&self) -> String {
+        let (mut out, unexpected) = self.exposition.present(&self.whole());
+        self.exposition.count_unexpected(unexpected, &mut out);
+        out
+    }
+
+    /// What is shown of a document of metrics.
+    pub(crate) fn present(&self, document: &str) -> String {
+        self.exposition.present(document).0
+    }
+
+    fn whole(&self) -> String {
         let mut out = String::with_capacity(64 * 1024);
+        self.exposition.describe(&mut out);
         self.render_requests(&mut out);
         let count = |c: &AtomicU64| c.load(Ordering::Relaxed).to_string();
         family(
@@ -392,7 +555,7 @@ impl Metrics {
             sample(&mut out, name, &[], count(value));
         }
         self.connections.render(&mut out);
-        process(&mut out, self.started);
+        process::write(&mut out, self.started);
         for collector in self.collectors.read().iter() {
             collector.collect(&mut out);
         }
@@ -402,16 +565,6 @@ impl Metrics {
     fn render_requests(&self, out: &mut String) {
         let mut all: Vec<Arc<Series>> = self.requests.read().values().flatten().cloned().collect();
         all.sort_by(|a, b| a.labels.cmp(&b.labels));
-        const NAMES: [&str; 8] = [
-            "verb",
-            "dry_run",
-            "group",
-            "version",
-            "resource",
-            "subresource",
-            "scope",
-            "system_client",
-        ];
         let labels = |series: &Series, more: &[(&str, &str)], wanted: &[usize]| {
             let mut text = String::new();
             let own = wanted.iter().map(|i| (NAMES[*i], &*series.labels[*i]));
@@ -424,10 +577,10 @@ impl Metrics {
         let name = "apiserver_request_total";
         family(out, name, "counter", "Requests by verb, resource and answer.");
         for series in &all {
-            for (code, count) in series.codes.read().iter() {
+            for (code, count) in series.codes.all() {
                 let code = code.to_string();
                 let labels = labels(series, &[("code", &code)], &[0, 1, 2, 3, 4, 5, 6, 7]);
-                let _ = writeln!(out, "{name}{{{labels}}} {}", count.load(Ordering::Relaxed));
+                let _ = writeln!(out, "{name}{{{labels}}} {count}");
             }
         }
         let name = "apiserver_request_duration_seconds";
@@ -467,6 +620,124 @@ impl Metrics {
                 let labels = labels(series, &[], &[0, 2, 3, 4, 5, 6]);
                 let _ = writeln!(out, "{name}{{{labels}}} {running}");
             }
+        }
+        self.render_details(out, &all);
+    }
+
+    /// What is counted of requests by the labels that neither clients nor dry runs tell apart.
+    fn render_details(&self, out: &mut String, all: &[Arc<Series>]) {
+        // Upstream's labels of these, of which those of a series are the first, third and so on.
+        const LABELS: [usize; 6] = [0, 2, 3, 4, 5, 6];
+        let mut groups: BTreeMap<[&str; 6], Vec<&Series>> = BTreeMap::new();
+        for series in all {
+            let key = LABELS.map(|label| &*series.labels[label]);
+            groups.entry(key).or_default().push(series);
+        }
+        let named = |key: &[&str; 6], component: bool| {
+            let own = LABELS
+                .iter()
+                .zip(key)
+                .map(|(label, value)| (NAMES[*label], (*value).to_owned()));
+            let component = component.then(|| ("component", "apiserver".to_owned()));
+            own.chain(component).collect::<Vec<(&str, String)>>()
+        };
+        fn borrowed<'l>(labels: &'l [(&'l str, String)]) -> Vec<(&'l str, &'l str)> {
+            labels.iter().map(|(name, value)| (*name, &**value)).collect()
+        }
+        let help = "How long requests took without webhooks and the wait for a seat, in seconds.";
+        for name in [
+            "apiserver_request_sli_duration_seconds",
+            "apiserver_request_slo_duration_seconds",
+        ] {
+            family(out, name, "histogram", help);
+            for (key, series) in &groups {
+                let mut sli = series.iter().filter_map(|series| series.sli.get());
+                if let Some(first) = sli.next() {
+                    let sum = first.sum_with(sli);
+                    sum.write(out, name, &borrowed(&named(key, true)));
+                }
+            }
+        }
+        let name = "apiserver_response_sizes";
+        family(out, name, "histogram", "Lengths of answers to reads, in bytes.");
+        for (key, series) in &groups {
+            let mut sizes = series.iter().filter_map(|series| series.sizes.get()).peekable();
+            if let Some(first) = sizes.peek() {
+                let mut tally = first.tally();
+                sizes.for_each(|sizes| sizes.add_to(&mut tally));
+                tally.write(out, name, &borrowed(&named(key, true)));
+            }
+        }
+        let name = "apiserver_request_terminations_total";
+        family(
+            out,
+            name,
+            "counter",
+            "Requests that were refused or ended in the server's defence.",
+        );
+        for (key, series) in &groups {
+            let mut codes: BTreeMap<u16, u64> = BTreeMap::new();
+            for (code, count) in series.iter().flat_map(|series| series.terminations.all()) {
+                *codes.entry(code).or_default() += count;
+            }
+            for (code, count) in codes {
+                let mut labels = named(key, true);
+                labels.push(("code", code.to_string()));
+                sample(out, name, &borrowed(&labels), count);
+            }
+        }
+        let name = "apiserver_request_aborts_total";
+        family(
+            out,
+            name,
+            "counter",
+            "Requests whose answers were cut because they were not taken in time.",
+        );
+        for (key, series) in &groups {
+            let count: u64 = series
+                .iter()
+                .map(|series| series.aborts.load(Ordering::Relaxed))
+                .sum();
+            if count > 0 {
+                sample(out, name, &borrowed(&named(key, false)), count);
+            }
+        }
+        let name = "apiserver_selfrequest_total";
+        family(out, name, "counter", "Requests of API servers.");
+        let mut own: BTreeMap<[&str; 4], u64> = BTreeMap::new();
+        for series in all
+            .iter()
+            .filter(|series| &*series.labels[CLIENT] == "kube-apiserver")
+        {
+            let key = [0, 2, 4, 5].map(|label| &*series.labels[label]);
+            let counts = series.codes.all();
+            *own.entry(key).or_default() += counts.iter().map(|(_, count)| count).sum::<u64>();
+        }
+        for ([verb, group, resource, subresource], count) in own {
+            let labels = [
+                ("verb", verb),
+                ("group", group),
+                ("resource", resource),
+                ("subresource", subresource),
+            ];
+            sample(out, name, &labels, count);
+        }
+        let name = "apiserver_requested_deprecated_apis";
+        family(
+            out,
+            name,
+            "gauge",
+            "Deprecated APIs that were asked for, and the release that they go with.",
+        );
+        for [group, version, resource, subresource, release] in self.deprecated.lock().iter() {
+            let labels = [
+                ("group", &**group),
+                ("version", &**version),
+                ("resource", &**resource),
+                ("subresource", &**subresource),
+                ("removed_release", &**release),
+            ];
+            sample(out, name, &labels, 1);
         }
     }
 }
@@ -542,69 +813,4 @@ fn push_label(text: &mut String, name: &str, value: &str) {
         }
     }
     text.push('"');
-}
-
-/// When the process started.
-pub(crate) fn process_start(out: &mut String, started: std::time::SystemTime) {
-    let since = started
-        .duration_since(std::time::UNIX_EPOCH)
-        .unwrap_or_default()
-        .as_secs_f64();
-    family(
-        out,
-        "process_start_time_seconds",
-        "gauge",
-        "Start time since the epoch in seconds.",
-    );
-    sample(out, "process_start_time_seconds", &[], since);
-}
-
-/// The operating system's figures of the process; on other systems than Linux only the start time.
-fn process(out: &mut String, started: std::time::SystemTime) {
-    process_start(out, started);
-    if let Ok(status) = std::fs::read_to_string("/proc/self/status") {
-        for (key, name, help) in [
-            (
-                "VmRSS:",
-                "process_resident_memory_bytes",
-                "Resident memory in bytes.",
-            ),
-            (
-                "VmSize:",
-                "process_virtual_memory_bytes",
-                "Virtual memory in bytes.",
-            ),
-        ] {
-            let line = status.lines().find_map(|line| line.strip_prefix(key));
-            if let Some(kib) = line.and_then(|l| l.split_whitespace().next()?.parse::<u64>().ok()) {
-                family(out, name, "gauge", help);
-                sample(out, name, &[], kib * 1024);
-            }
-        }
-    }
-    if let Ok(stat) = std::fs::read_to_string("/proc/self/stat") {
-        // Fields after the command's closing bracket; user and system time are the 14th and 15th of all, in hundredths.
-        let fields: Vec<&str> = stat
-            .rsplit(')')
-            .next()
-            .unwrap_or_default()
-            .split_whitespace()
-            .collect();
-        if let (Some(user), Some(system)) = (fields.get(11), fields.get(12))
-            && let (Ok(user), Ok(system)) = (user.parse::<u32>(), system.parse::<u32>())
-        {
-            family(
-                out,
-                "process_cpu_seconds_total",
-                "counter",
-                "User and system time in seconds.",
-            );
-            let seconds = (f64::from(user) + f64::from(system)) / 100.0;
-            sample(out, "process_cpu_seconds_total", &[], seconds);
-        }
-    }
-    if let Ok(descriptors) = std::fs::read_dir("/proc/self/fd") {
-        family(out, "process_open_fds", "gauge", "Open file descriptors.");
-        sample(out, "process_open_fds", &[], descriptors.count());
-    }
 }

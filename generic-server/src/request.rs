@@ -7,8 +7,8 @@ mod connection;
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -135,6 +135,10 @@ pub struct RequestContext {
     warnings: Mutex<Vec<String>>,
     audit: Option<Arc<audit::Capture>>,
     routed: AtomicU8,
+    /// Microseconds that webhooks took: those that are asked one after the other together, and the slowest of those asked at once.
+    webhooks: [AtomicU64; 2],
+    /// The release that the deprecated API goes with that was asked for; empty where that is not known.
+    deprecated: OnceLock<Box<str>>,
 }
 
 /// How much of what a path names is there. The rest is the client's invention, and no metric is labelled with it.
@@ -162,6 +166,8 @@ impl RequestContext {
             warnings: Mutex::default(),
             audit: None,
             routed: AtomicU8::new(Routed::Nothing as u8),
+            webhooks: Default::default(),
+            deprecated: OnceLock::new(),
         }
     }
 
@@ -194,6 +200,32 @@ impl RequestContext {
         if let Some(capture) = &self.audit {
             capture.took(layer, time);
         }
+    }
+
+    /// A webhook of admission took this time: one of several that are asked at once, or one of a row.
+    pub(crate) fn webhook_took(&self, at_once: bool, time: Duration) {
+        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let [in_row, slowest] = &self.webhooks;
+        match at_once {
+            true => slowest.fetch_max(micros, Ordering::Relaxed),
+            false => in_row.fetch_add(micros, Ordering::Relaxed),
+        };
+    }
+
+    /// What the request waited for webhooks of admission.
+    pub(crate) fn waited_for_webhooks(&self) -> Duration {
+        let micros = self.webhooks.iter().map(|micros| micros.load(Ordering::Relaxed));
+        Duration::from_micros(micros.fold(0, u64::saturating_add))
+    }
+
+    /// The request is for a deprecated API, which goes with this release (empty where that is not known).
+    pub(crate) fn is_deprecated(&self, release: &str) {
+        self.deprecated.get_or_init(|| release.into());
+    }
+
+    /// The release that the deprecated API goes with, where the request is for one.
+    pub(crate) fn deprecation(&self) -> Option<&str> {
+        self.deprecated.get().map(|release| &**release)
     }
 
     /// Records how far the route was found.

@@ -2,20 +2,15 @@
 
 use std::time::SystemTime;
 
-use http::{HeaderValue, StatusCode, header};
-use machinery::ApiError;
 use machinery::time::Timestamp;
 use serde_json::json;
 use time::OffsetDateTime;
 use time::macros::format_description;
 
 use crate::endpoint::Endpoint;
-use crate::negotiate::{Page, page};
-use crate::request::{Authorized, Request, Response, full};
-use crate::respond;
+use crate::request::{Authorized, Request, Response};
+use crate::zpages::{self, COMPONENT};
 
-/// The name of the component, as upstream's server gives it.
-const COMPONENT: &str = "apiserver";
 const KIND: &str = "Statusz";
 const BINARY_VERSION: &str = crate::version::KUBERNETES;
 const EMULATION_VERSION: &str = crate::version::MAJOR_MINOR;
@@ -55,7 +50,8 @@ impl Statusz {
         let started = OffsetDateTime::from(self.started);
         let up = self.uptime();
         format!(
-            "\n{COMPONENT} statusz\nWarning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for debugging purposes only.\n\nStarted: {}\nUp: {} hr {:02} min {:02} sec\nBinary version: {BINARY_VERSION}\nEmulation version: {EMULATION_VERSION}\nPaths: {}",
+            "{}\nStarted: {}\nUp: {} hr {:02} min {:02} sec\nBinary version: {BINARY_VERSION}\nEmulation version: {EMULATION_VERSION}\nPaths: {}",
+            zpages::heading("statusz"),
             started.format(&format).unwrap_or_default(),
             up / 3600,
             up / 60 % 60,
@@ -82,32 +78,8 @@ impl Statusz {
 #[async_trait::async_trait]
 impl Endpoint for Statusz {
     async fn serve(&self, authorized: &Authorized, request: Request) -> Response {
-        let (media, version) = match page(request.headers(), KIND) {
-            Err(error) => return respond::error(&error),
-            Ok(Page::Text) => {
-                let mut response = Response::new(full(self.text()));
-                let kind = HeaderValue::from_static("text/plain; charset=utf-8");
-                response.headers_mut().insert(header::CONTENT_TYPE, kind);
-                return response;
-            }
-            Ok(Page::Object(media, version)) => (media, version),
-        };
-        if version == "v1alpha1" {
-            authorized
-                .context()
-                .warn("This version of the statusz endpoint is deprecated. Please use a newer version.");
-        }
-        let (head, _) = request.into_parts();
-        let object = self.object(version).to_string();
-        let mut response = respond::object(&head, media, object.into_bytes())
-            .unwrap_or_else(|error: ApiError| respond::error(&error));
-        let kind = format!("{};g=config.k8s.io;v={version};as={KIND}", media.content_type());
-        if response.status() == StatusCode::OK
-            && let Ok(kind) = HeaderValue::from_str(&kind)
-        {
-            response.headers_mut().insert(header::CONTENT_TYPE, kind);
-        }
-        response
+        let object = |version: &str| self.object(version);
+        zpages::answer(authorized, request, KIND, || self.text(), object)
     }
 }
 

@@ -10,6 +10,7 @@ mod features;
 mod flags;
 mod gates;
 mod kubelet;
+mod metrics;
 mod requests;
 mod services;
 mod serving;
@@ -27,11 +28,12 @@ use generic_server::audit::AuditOptions;
 use kube_apiserver::{AccessOptions, Cidr, KubeletOptions, PluginSelection, TolerationSeconds};
 
 use crate::logging;
-use crate::options::{Options, StorageBackend, data_directory};
+use crate::options::{CommandLine, Options, StorageBackend, data_directory};
 
 use flags::Flags;
 
 pub(crate) use features::{Controllers, Features};
+pub(crate) use metrics::MetricsConfig;
 pub(crate) use requests::Requests;
 pub(crate) use serving::{NamedFiles, TlsConfig};
 pub(crate) use stores::{EncryptionFile, Engine, Etcd, Storage};
@@ -77,6 +79,12 @@ pub(crate) struct Config {
     /// Whether the options name any.
     controllers_are_given: bool,
     pub(crate) features: Features,
+    /// Which metrics are shown.
+    pub(crate) metrics: MetricsConfig,
+    /// Whether what is for debugging is served.
+    pub(crate) profiling: bool,
+    /// The flags of the command line, where there is one.
+    pub(crate) command_line: CommandLine,
     pub(crate) requests: Requests,
     pub(crate) custom_resource_limits: apiextensions_server::Limits,
     /// The options that are accepted without effect, one line each.
@@ -180,6 +188,8 @@ impl Config {
         let controllers_are_given = !flags.controllers.is_empty();
         let controllers = Controllers::read(&mut found, flags.controllers, flags.enable_garbage_collector);
         let keeps_endpoints = services::keeps_endpoints(&mut found, &flags.endpoint_reconciler_type);
+        let gates = features::gates(&flags.feature_gates);
+        let metrics = metrics::read(&mut found, flags.metrics, gates);
         let requests = flags.requests.read(&mut found);
         let kubelet = kubelet::read(&mut found, flags.kubelet);
         if !found.faults.is_empty() {
@@ -216,6 +226,9 @@ impl Config {
             controllers,
             controllers_are_given,
             features,
+            metrics,
+            profiling: flags.profiling,
+            command_line: flags.command_line,
             requests,
             custom_resource_limits: flags.custom_resource_limits,
             warnings: found.warnings,

@@ -46,6 +46,7 @@ pub mod logging;
 pub mod manifests;
 mod options;
 mod origin;
+mod profiling;
 pub mod progress;
 mod replicas;
 pub mod signals;
@@ -76,9 +77,9 @@ pub use generic_server::request::User;
 pub use logging::LogFormat;
 pub use options::{
     AuditFlags, AuditLogFlags, AuditLogFormat, AuditMode, AuditVersion, AuditWebhookFlags,
-    AuthenticationFlags, AuthorizationFlags, AuthorizationMode, KubeletFlags, Options, OwnTokenFlags,
-    StorageBackend, StorageMediaType, SubjectAccessReviewVersion, TlsFlags, TokenReviewVersion,
-    UnservedFlags,
+    AuthenticationFlags, AuthorizationFlags, AuthorizationMode, CommandLine, KubeletFlags, MetricsFlags,
+    Options, OwnTokenFlags, StorageBackend, StorageMediaType, SubjectAccessReviewVersion, TlsFlags,
+    TokenReviewVersion, UnservedFlags,
 };
 pub use snapshot::Snapshot;
 pub use users::administrator;

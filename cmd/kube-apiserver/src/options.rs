@@ -4,7 +4,9 @@
 mod audit;
 mod authentication;
 mod authorization;
+mod command_line;
 mod kubelet;
+mod metrics;
 mod service_accounts;
 mod serving;
 mod unserved;
@@ -21,7 +23,9 @@ use crate::logging::LogFormat;
 pub use audit::{AuditFlags, AuditLogFlags, AuditLogFormat, AuditMode, AuditVersion, AuditWebhookFlags};
 pub use authentication::{AuthenticationFlags, TokenReviewVersion};
 pub use authorization::{AuthorizationFlags, AuthorizationMode, SubjectAccessReviewVersion};
+pub use command_line::CommandLine;
 pub use kubelet::KubeletFlags;
+pub use metrics::MetricsFlags;
 pub use service_accounts::OwnTokenFlags;
 pub use serving::TlsFlags;
 pub use unserved::UnservedFlags;
@@ -36,6 +40,8 @@ const AUTHENTICATION: &str = "Authentication flags";
 const AUTHORIZATION: &str = "Authorization flags";
 const APIS: &str = "API enablement flags";
 const ADMISSION: &str = "Admission flags";
+const METRICS: &str = "Metrics flags";
+const FEATURES: &str = "Features flags";
 const LOGS: &str = "Logs flags";
 const EGRESS: &str = "Egress selector flags";
 const MISC: &str = "Misc flags";
@@ -80,6 +86,9 @@ pub enum StorageMediaType {
     args = global_flags()
 )]
 pub struct Options {
+    /// What was given. The first field: those below take their values out of what is parsed.
+    #[command(flatten)]
+    pub command_line: CommandLine,
     /// The address that members of the cluster reach this server at; by default the host's own.
     #[arg(long, help_heading = GENERIC, value_name = "IP")]
     pub advertise_address: Option<IpAddr>,
@@ -305,6 +314,14 @@ pub struct Options {
     #[arg(long, help_heading = ADMISSION, value_name = "FILE")]
     pub admission_control_config_file: Option<PathBuf>,
 
+    /// Which metrics are served.
+    #[command(flatten)]
+    pub metrics: MetricsFlags,
+
+    /// Serves /debug/flags/v, and /debug/pprof/ with the reasons why there are no profiles.
+    #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", help_heading = FEATURES, value_name = "BOOL", hide_possible_values = true)]
+    pub profiling: bool,
+
     /// Flags of upstream for what is not there.
     #[command(flatten)]
     pub unserved: UnservedFlags,
@@ -409,7 +426,11 @@ impl Options {
     /// The options of `kube-apiserver` without any flag.
     pub fn defaults() -> Self {
         // Every plane of a process asks for them, and the parser builds all flags each time.
-        static DEFAULTS: LazyLock<Options> = LazyLock::new(|| Options::parse_from(["kube-apiserver"]));
+        static DEFAULTS: LazyLock<Options> = LazyLock::new(|| Options {
+            // There is none: what is set in code would not be in it.
+            command_line: CommandLine::default(),
+            ..Options::parse_from(["kube-apiserver"])
+        });
         DEFAULTS.clone()
     }
 

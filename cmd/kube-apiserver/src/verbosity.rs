@@ -19,6 +19,25 @@ impl Verbosity {
     pub(crate) const PATH: &str = "/debug/flags/v";
 }
 
+/// The flags that can be changed while the process runs: one.
+#[derive(Debug)]
+pub(crate) struct FlagIndex;
+
+impl FlagIndex {
+    pub(crate) const PATH: &str = "/debug/flags";
+}
+
+#[async_trait::async_trait]
+impl Endpoint for FlagIndex {
+    async fn serve(&self, _authorized: &Authorized, _request: Request) -> Response {
+        const INDEX: &str = "<html>\n<head>\n<title>/debug/flags/</title>\n</head>\n<body>\n/debug/flags/<br>\n<br>\nflags:<br>\n<table>\n<tr>v<br>\n</table>\n<br>\nfull flags configurable<br>\n</body>\n</html>\n";
+        let mut response = Response::new(full(INDEX));
+        let html = HeaderValue::from_static("text/html; charset=utf-8");
+        response.headers_mut().insert(header::CONTENT_TYPE, html);
+        response
+    }
+}
+
 #[async_trait::async_trait]
 impl Endpoint for Verbosity {
     async fn serve(&self, _authorized: &Authorized, request: Request) -> Response {
@@ -54,7 +73,7 @@ fn set(text: &str) -> Result<String, String> {
 }
 
 fn plain(code: StatusCode, text: String) -> Response {
-    let mut response = Response::new(full(text));
+    let mut response = Response::new(full(text + "\n"));
     *response.status_mut() = code;
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));

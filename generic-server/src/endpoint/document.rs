@@ -212,7 +212,11 @@ fn document_response(request: &Request, media: &'static str, document: impl FnOn
 /// Serves `/metrics`.
 #[async_trait::async_trait]
 impl Endpoint for crate::metrics::Metrics {
-    async fn serve(&self, _authorized: &Authorized, _request: Request) -> Response {
+    async fn serve(&self, _authorized: &Authorized, request: Request) -> Response {
+        // Upstream sets all metrics back; here counters never go back.
+        if request.method() == http::Method::DELETE {
+            return crate::respond::error(&machinery::ApiError::method_not_allowed());
+        }
         let mut response = Response::new(full(self.render()));
         let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8; escaping=underscores");
         response.headers_mut().insert(header::CONTENT_TYPE, kind);

@@ -5,23 +5,28 @@ use crate::metrics::Labels;
 use crate::request::Routed;
 use crate::request_info::{RequestInfo, query_value};
 
-/// The labels of a request.
-pub(crate) fn of<'a>(
+/// The labels of a request, by its head.
+pub(crate) fn of_head<'a>(
     info: &'a RequestInfo,
-    head: &'a http::Method,
+    method: &http::Method,
+    headers: &http::HeaderMap,
+    uri: &http::Uri,
+    agent: &'a str,
+) -> Labels<'a> {
+    let apply = headers
+        .get(http::header::CONTENT_TYPE)
+        .is_some_and(|kind| kind.as_bytes().starts_with(b"application/apply-patch"));
+    of(info, method, uri.query().unwrap_or_default(), apply, agent)
+}
+
+/// The labels of a request.
+fn of<'a>(
+    info: &'a RequestInfo,
+    head: &http::Method,
     query: &str,
     apply: bool,
     agent: &'a str,
 ) -> Labels<'a> {
-    let scope = if !info.name.is_empty() || info.verb == "create" {
-        "resource"
-    } else if !info.namespace.is_empty() {
-        "namespace"
-    } else if info.is_resource {
-        "cluster"
-    } else {
-        ""
-    };
     let connect = info.is_resource
         && matches!(
             &*info.subresource,
@@ -46,6 +51,25 @@ pub(crate) fn of<'a>(
         Some(Some(value)) if value == "All" => "All",
         Some(Some(_)) => "invalid",
         _ => "",
+    };
+    with(info, verb, dry_run, agent)
+}
+
+/// The labels of a request whose verb and dry run are known.
+pub(crate) fn with<'a>(
+    info: &'a RequestInfo,
+    verb: &'static str,
+    dry_run: &'static str,
+    agent: &'a str,
+) -> Labels<'a> {
+    let scope = if !info.name.is_empty() || info.verb == "create" {
+        "resource"
+    } else if !info.namespace.is_empty() {
+        "namespace"
+    } else if info.is_resource {
+        "cluster"
+    } else {
+        ""
     };
     let known = [
         "kube-apiserver",
@@ -125,7 +149,12 @@ mod tests {
         let labels = of(&info, &method, "", false, "kubectl/v1");
         metrics
             .request(super::routed(labels, &info, routed))
-            .done(code, Duration::from_millis(7));
+            .done(crate::metrics::Outcome {
+                code,
+                took: Duration::from_millis(7),
+                waited: Duration::ZERO,
+                size: Some(5),
+            });
     }
 
     #[test]

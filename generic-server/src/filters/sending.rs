@@ -22,7 +22,7 @@ use machinery::limits;
 use parking_lot::Mutex;
 use tokio::time::{Instant, Sleep};
 
-use crate::metrics::{Collect, Metrics, family, sample};
+use crate::metrics::{Collect, Counted, Metrics, family, sample};
 use crate::request::{Body, BoxError, Held, Response, User};
 
 /// How many bytes of answers may be untaken.
@@ -176,6 +176,8 @@ pub(crate) struct SendLimits {
     pub(crate) connection: bool,
     /// Where answers that were cut are counted.
     pub(crate) metrics: Arc<Metrics>,
+    /// The series of the request.
+    pub(crate) counted: Counted,
     /// Kept until the answer is taken: the seat, and what counts the request as running.
     pub(crate) guard: Box<dyn Any + Send>,
 }
@@ -184,6 +186,8 @@ pub(crate) struct SendLimits {
 pub(crate) fn bind(response: Response, limits: SendLimits) -> Response {
     response.map(|body| {
         let prepaid = limits.charge.bytes.load(Ordering::Relaxed);
+        // A length that was known before has been counted.
+        let is_stream = body.size_hint().exact().is_none();
         Sending {
             body,
             prepaid,
@@ -197,7 +201,9 @@ pub(crate) fn bind(response: Response, limits: SendLimits) -> Response {
                 .deadline
                 .map(|at| Box::pin(tokio::time::sleep_until(Instant::from_std(at)))),
             state: State::Making,
+            sent: (is_stream && limits.counted.counts_sizes()).then_some(0),
             metrics: limits.metrics,
+            counted: limits.counted,
             guard: Some(limits.guard),
         }
         .boxed_unsync()
@@ -250,7 +256,10 @@ struct Sending {
     connection: bool,
     deadline: Option<Pin<Box<Sleep>>>,
     state: State,
+    /// The bytes so far of a stream whose length is counted.
+    sent: Option<u64>,
     metrics: Arc<Metrics>,
+    counted: Counted,
     guard: Option<Box<dyn Any + Send>>,
 }
 
@@ -271,6 +280,9 @@ struct Expired;
 impl Sending {
     fn end(&mut self) {
         self.state = State::Over;
+        if let Some(sent) = self.sent.take() {
+            self.counted.sent(sent);
+        }
         self.guard = None;
         self.deadline = None;
     }
@@ -319,6 +331,7 @@ impl HttpBody for Sending {
             .is_some_and(|deadline| deadline.as_mut().poll(cx).is_ready())
         {
             this.metrics.timeouts.fetch_add(1, Ordering::Relaxed);
+            this.counted.aborted();
             this.end();
             return Poll::Ready(Some(Err(Expired.into())));
         }
@@ -326,6 +339,9 @@ impl HttpBody for Sending {
             std::task::ready!(this.poll_taken(limits::RESPONSE_WINDOW_BYTES, cx));
             match std::task::ready!(Pin::new(&mut this.body).poll_frame(cx)) {
                 Some(Ok(frame)) => {
+                    if let (Some(sent), Some(data)) = (&mut this.sent, frame.data_ref()) {
+                        *sent += data.len() as u64;
+                    }
                     let frame = frame.map_data(|bytes| this.piece(bytes));
                     return Poll::Ready(Some(Ok(frame)));
                 }

@@ -16,6 +16,7 @@ use super::options::{FieldValidation, WriteOptions};
 use crate::cpu;
 use crate::decoding::{Decoding, shape};
 use crate::negotiate;
+use crate::registry::figures::BodyVerb;
 use shown::summary;
 
 /// The encodings of bodies.
@@ -31,7 +32,11 @@ enum Encoding {
 pub(super) async fn bytes(call: &Call<'_>) -> Result<Bytes, ApiError> {
     let body = call.body.lock().take();
     let Some(body) = body else { return Ok(Bytes::new()) };
-    read(body, call.env.max_body).await
+    let body = read(body, call.env.max_body).await?;
+    if let (Some(store), Some(verb)) = (call.resource.store(), BodyVerb::of(&call.authorized.info().verb)) {
+        store.figures().body(verb, body.len());
+    }
+    Ok(body)
 }
 
 /// Reads a body of at most `limit` bytes.

@@ -22,10 +22,11 @@ use super::options::parse_list;
 use crate::negotiate::{Media, negotiate_stream, watch_types};
 use crate::registry::View;
 use crate::registry::cache::{Entry, Feed};
+use crate::registry::figures::Scope;
 use crate::registry::list::{ListOptions, Selection, parse_version};
 use crate::request::{Authorized, Response, full};
 use crate::resource::ServedResource;
-use body::WatchBody;
+use body::{Counted, WatchBody};
 use form::Form;
 
 /// As good as no end, which is what a least time of zero asks for.
@@ -74,7 +75,12 @@ pub(crate) async fn handle(
         Ok(beginning) => {
             let deadline = Instant::now() + timeout;
             let seat = head.extensions.get().cloned();
-            WatchBody::new(form, selection, beginning, options.bookmarks, deadline)
+            let counted = Counted {
+                figures: store.figures().watches(&resource.gvr.version),
+                asked: authorized.context().received,
+                scope: Scope::of(&info.name, &info.namespace),
+            };
+            WatchBody::new(form, selection, beginning, options.bookmarks, deadline, counted)
                 .with_seat(seat)
                 .boxed_unsync()
         }

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use super::Health;
 use crate::endpoint::Endpoint;
-use crate::metrics::{family, process_start, sample};
+use crate::metrics::{Metrics, family, process_start, sample};
 use crate::request::{Authorized, Request, Response, full};
 
 /// The outcomes of one check in one document.
@@ -39,14 +39,14 @@ impl Slis {
         let all = self.0.lock();
         let mut out = String::new();
         let name = "kubernetes_healthcheck";
-        let help = "[STABLE] This metric records the result of a single healthcheck.";
+        let help = "This metric records the result of a single healthcheck.";
         family(&mut out, name, "gauge", help);
         for ((check, document), outcomes) in all.iter() {
             let labels = [("name", &**check), ("type", *document)];
             sample(&mut out, name, &labels, u8::from(outcomes.is_passed));
         }
         let name = "kubernetes_healthchecks_total";
-        let help = "[STABLE] This metric records the results of all healthcheck.";
+        let help = "This metric records the results of all healthcheck.";
         family(&mut out, name, "counter", help);
         for ((check, document), outcomes) in all.iter() {
             for (status, count) in [("error", outcomes.failed), ("success", outcomes.passed)] {
@@ -63,12 +63,16 @@ impl Slis {
 
 /// Serves them.
 #[derive(Debug)]
-pub(super) struct Document(pub(super) Arc<Health>);
+pub(super) struct Document {
+    pub(super) health: Arc<Health>,
+    pub(super) metrics: Arc<Metrics>,
+}
 
 #[async_trait::async_trait]
 impl Endpoint for Document {
     async fn serve(&self, _authorized: &Authorized, _request: Request) -> Response {
-        let mut response = Response::new(full(self.0.slis.render(self.0.started)));
+        let document = self.health.slis.render(self.health.started);
+        let mut response = Response::new(full(self.metrics.present(&document)));
         let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8; escaping=underscores");
         response.headers_mut().insert(header::CONTENT_TYPE, kind);
         response

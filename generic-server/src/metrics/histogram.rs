@@ -43,6 +43,19 @@ impl Histogram {
             .sum()
     }
 
+    /// All that was counted here and in others with the same bounds.
+    pub(super) fn sum_with<'h>(&'h self, others: impl Iterator<Item = &'h Histogram>) -> Histogram {
+        let sum = Histogram::new(self.bounds);
+        for histogram in std::iter::once(self).chain(others) {
+            for (into, count) in sum.counts.iter().zip(&histogram.counts) {
+                into.fetch_add(count.load(Ordering::Relaxed), Ordering::Relaxed);
+            }
+            let micros = histogram.sum_micros.load(Ordering::Relaxed);
+            sum.sum_micros.fetch_add(micros, Ordering::Relaxed);
+        }
+        sum
+    }
+
     /// Appends its series, after the [`super::family`].
     pub fn write(&self, out: &mut String, name: &str, labels: &[(&str, &str)]) {
         self.write_with(out, name, labels, (0, Duration::ZERO));
@@ -65,7 +78,7 @@ impl Histogram {
             bound_text.clear();
             // Writing to a string does not fail.
             let _ = match self.bounds.get(index) {
-                Some(bound) => write!(bound_text, "{bound}"),
+                Some(bound) => write!(bound_text, "{}", machinery::go::general(*bound)),
                 None => write!(bound_text, "+Inf"),
             };
             let labels: Vec<(&str, &str)> = labels.iter().copied().chain([("le", &*bound_text)]).collect();

@@ -36,7 +36,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use machinery::{ApiError, GroupResource};
@@ -56,6 +56,7 @@ pub use unreadable::Unreadable;
 use crate::registry::budget::Budget;
 use crate::registry::config::StoreConfig;
 use crate::registry::errors::{from_storage, too_large};
+use crate::registry::figures::StoreFigures;
 use apply::Feeding;
 use interest::Interests;
 use kept::SnapshotHistory;
@@ -117,6 +118,8 @@ pub struct ObjectCache {
     sweeping: AtomicBool,
     /// Deletions seen, and those possible during gaps.
     deletions: AtomicU64,
+    /// What is counted of the resource.
+    figures: Arc<StoreFigures>,
     /// Where restarts and sweeps run: engines call from threads of their own.
     runtime: tokio::runtime::Handle,
 }
@@ -141,7 +144,7 @@ impl ObjectCache {
         codec: Arc<dyn StorageCodec>,
         budget: Arc<Budget>,
     ) -> Result<Arc<Self>, StorageError> {
-        Self::start_from(engine, config, codec, budget, None).await
+        Self::start_from(engine, config, codec, budget, None, Arc::default()).await
     }
 
     /// The same. With a `seed`, which is a state of this engine, it follows from there and reads nothing.
@@ -151,6 +154,7 @@ impl ObjectCache {
         codec: Arc<dyn StorageCodec>,
         budget: Arc<Budget>,
         seed: Option<Arc<Snapshot>>,
+        figures: Arc<StoreFigures>,
     ) -> Result<Arc<Self>, StorageError> {
         let cache = Arc::new(ObjectCache {
             engine,
@@ -168,6 +172,7 @@ impl ObjectCache {
             following: tokio::sync::watch::Sender::new(false),
             sweeping: AtomicBool::new(false),
             deletions: AtomicU64::new(0),
+            figures,
             runtime: tokio::runtime::Handle::current(),
         });
         let follows = match seed {
@@ -198,6 +203,11 @@ impl ObjectCache {
     /// Rises with every deletion, before it is acknowledged where the engine is in this process.
     pub fn deletions(&self) -> u64 {
         self.deletions.load(Ordering::Acquire)
+    }
+
+    /// What is counted of the resource.
+    pub(crate) fn figures(&self) -> &StoreFigures {
+        &self.figures
     }
 
     /// The configuration of the store.
@@ -233,6 +243,7 @@ impl ObjectCache {
         if !*self.following.borrow() {
             self.wait_until_following().await?;
         }
+        let begun = Instant::now();
         let mut offered = self.offered.subscribe();
         let reached = async {
             // An engine in process delivers only events of this prefix to the cache, so its revision is polled.
@@ -246,6 +257,7 @@ impl ObjectCache {
         };
         // A timeout is not an error here: the state below decides.
         let _ = tokio::time::timeout(FRESHNESS_TIMEOUT, reached).await;
+        self.figures.waited(begun.elapsed());
         let newest = self.at_least(self.current());
         if newest.revision >= revision {
             Ok(newest)

@@ -350,11 +350,16 @@ pub(crate) async fn list(
             _ => options.limit > 0 && revision > Revision(0),
         };
         match (options.version.as_str(), exactly) {
-            ("", _) => cache.fresh().await?,
+            ("", _) => {
+                let fresh = cache.fresh().await;
+                cache.figures().read_consistently(fresh.is_ok());
+                fresh?
+            }
             (_, true) => cache.exactly(revision).await?,
             (_, false) => read_version(store, revision).await?,
         }
     };
+    cache.figures().listed(selection.index(&snapshot).is_some());
     // `0` means any available state, which is all of it.
     let limit = match usize::try_from(options.limit) {
         Ok(limit) if limit > 0 && options.version != "0" => limit,

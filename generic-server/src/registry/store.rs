@@ -20,6 +20,7 @@ use crate::registry::cache::{
 };
 use crate::registry::config::StoreConfig;
 use crate::registry::errors::{self, from_storage};
+use crate::registry::figures::{Operation, StoreFigures};
 use crate::registry::forms::FormCache;
 
 /// One resource's objects.
@@ -42,6 +43,7 @@ pub struct ObjectStore {
     used: AtomicBool,
     /// Deletions that caches have seen that are no longer here.
     earlier_deletions: AtomicU64,
+    figures: Arc<StoreFigures>,
 }
 
 /// How a guarded write ended.
@@ -88,12 +90,18 @@ impl ObjectStore {
             starting: tokio::sync::Mutex::default(),
             used: AtomicBool::new(false),
             earlier_deletions: AtomicU64::new(0),
+            figures: Arc::default(),
         })
     }
 
     /// Its configuration.
     pub fn config(&self) -> &StoreConfig {
         &self.config
+    }
+
+    /// What is counted of it.
+    pub fn figures(&self) -> &Arc<StoreFigures> {
+        &self.figures
     }
 
     /// The encoded forms of objects, of all resources of the server.
@@ -122,7 +130,8 @@ impl ObjectStore {
         }
         let (engine, codec) = (self.engine.clone(), self.codec.clone());
         let seed = self.seed.lock().take();
-        let cache = ObjectCache::start_from(engine, &self.config, codec, self.budget.clone(), seed)
+        let counted = self.figures.clone();
+        let cache = ObjectCache::start_from(engine, &self.config, codec, self.budget.clone(), seed, counted)
             .await
             .map_err(|error| from_storage(&error, &self.config.resource, "list"))?;
         self.used.store(true, Ordering::Relaxed);
@@ -209,9 +218,8 @@ impl ObjectStore {
 
     /// The stored value of a key, decoded.
     async fn stored(&self, key: &str) -> Result<Option<(KeyValue, Result<Prepared, ValueError>)>, ApiError> {
-        let (found, _) = self
-            .engine
-            .get(key, None)
+        let asked = self.figures.request(Operation::Get, self.engine.get(key, None));
+        let (found, _) = asked
             .await
             .map_err(|error| from_storage(&error, &self.config.resource, "get"))?;
         let Some(kv) = found else { return Ok(None) };
@@ -290,7 +298,8 @@ impl ObjectStore {
     /// Removes an object that cannot be read, without checks of its content. False when it is not there.
     pub(super) async fn remove_unread(&self, key: &str) -> Result<bool, ApiError> {
         let failed = |error: StorageError| from_storage(&error, &self.config.resource, "delete");
-        let (found, _) = self.engine.get(key, None).await.map_err(failed)?;
+        let asked = self.figures.request(Operation::Get, self.engine.get(key, None));
+        let (found, _) = asked.await.map_err(failed)?;
         match found {
             Some(found) => self.remove_at(key, found.mod_revision).await,
             None => Ok(false),
@@ -307,7 +316,8 @@ impl ObjectStore {
             }],
             ops: vec![Op::Delete { key: key.to_string() }],
         };
-        match self.engine.commit(txn).await.map_err(failed)? {
+        let asked = self.figures.request(Operation::Delete, self.engine.commit(txn));
+        match asked.await.map_err(failed)? {
             Outcome::Committed(_) => Ok(true),
             Outcome::Conflict { current: None, .. } => Ok(false),
             // It was written again: it may be readable now.
@@ -385,7 +395,11 @@ impl ObjectStore {
                 ttl: ttl.or(self.config.ttl),
             }],
         };
-        match self.engine.commit(txn).await {
+        let operation = match previous {
+            Some(_) => Operation::Update,
+            None => Operation::Create,
+        };
+        match self.figures.request(operation, self.engine.commit(txn)).await {
             Ok(Outcome::Committed(revision)) => Ok(Written::Stored(pending.finish(revision))),
             Ok(Outcome::Conflict { guard, .. }) if guard > 0 => {
                 Err(ApiError::server_timeout(&self.config.resource, verb, 1))
@@ -412,7 +426,8 @@ impl ObjectStore {
             }],
             ops: vec![Op::Delete { key: key.clone() }],
         };
-        match self.engine.commit(txn).await {
+        let asked = self.figures.request(Operation::Delete, self.engine.commit(txn));
+        match asked.await {
             Ok(Outcome::Committed(revision)) => Ok(Written::Stored(Arc::new(previous.at_revision(revision)))),
             Ok(Outcome::Conflict { revision, .. }) => Ok(Written::Lost(self.state_at(&key, revision).await?)),
             Err(error) => Err(from_storage(&error, &self.config.resource, "delete")),

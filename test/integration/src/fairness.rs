@@ -361,8 +361,6 @@ async fn the_state_is_shown() {
         "nominal_limit_seats",
         "priority_level_request_utilization",
         "priority_level_seat_utilization",
-        "request_concurrency_in_use",
-        "request_concurrency_limit",
         "request_execution_seconds",
         "seat_fair_frac",
         "target_seats",

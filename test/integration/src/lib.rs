@@ -28,6 +28,7 @@ mod issuers;
 mod linearizable;
 mod lists;
 mod manifests;
+mod metrics;
 mod nodes;
 mod objects;
 mod permissions;

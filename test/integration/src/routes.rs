@@ -13,11 +13,12 @@ use test_support::{Client, plane_with};
 
 const SOMEBODY: &str = "Bearer of-somebody";
 /// Served, and listed nowhere.
-const UNLISTED: [&str; 6] = [
+const UNLISTED: [&str; 7] = [
     "/version/",
     "/debug/authorization/explain",
     "/debug/authorization/usage",
     "/debug/api_priority_and_fairness/dump_queues",
+    "/debug/pprof/",
     "/debug/pprof/profile",
     "/logs/",
 ];

@@ -157,7 +157,7 @@ async fn prepare(options: Options) -> Result<Prepared, StartError> {
         .map_err(|error| StartError::Listen(wanted, error))?;
     let delegate = serve_fishes(&options, engine.clone(), authorizer.clone(), listener.address())?;
     let mut config = ChainConfig::new(authenticator, authorizer, delegate);
-    Health::new(config.lifecycle.clone()).install(&mut config.endpoints);
+    Health::new(config.lifecycle.clone()).install(&mut config.endpoints, &config.metrics);
     config.endpoints.add("/metrics", config.metrics.clone());
     Ok(Prepared {
         tls: serving_tls(&options, listener.address())?,

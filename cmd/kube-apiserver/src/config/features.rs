@@ -69,6 +69,8 @@ pub(crate) struct Features {
     pub(crate) unsafe_deletion: bool,
     /// `/statusz` is served.
     pub(crate) statusz: bool,
+    /// `/flagz` is served where there is a command line.
+    pub(crate) flagz: bool,
     /// Objects are read and written as CBOR, too.
     pub(crate) cbor: bool,
     /// The server has a lease that says that it is there (KEP-1965).
@@ -108,6 +110,12 @@ pub(super) fn plugins(
     }
 }
 
+/// All feature gates as they are set: name, stage (empty for those that are there to stay) and whether it is on.
+pub(super) fn gates(items: &[String]) -> Vec<(&'static str, &'static str, bool)> {
+    // What is wrong with them is found where the features are read.
+    Gates::read(&mut Findings::default(), items).all()
+}
+
 impl Features {
     pub(super) fn read(found: &mut Findings, gates: &[String], apis: &[String], in_memory: bool) -> Self {
         let gates = Gates::read(found, gates);
@@ -119,6 +127,7 @@ impl Features {
             apis,
             admission_manifests: gates.admission_manifests(),
             statusz: gates.statusz(),
+            flagz: gates.flagz(),
             cbor: gates.cbor(),
             unsafe_deletion: gates.unsafe_deletion(),
             identity: gates.identity(in_memory),

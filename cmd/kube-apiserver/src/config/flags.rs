@@ -9,7 +9,7 @@ use kube_apiserver::TolerationSeconds;
 use super::requests::RequestFlags;
 use super::stores::{EmbeddedFlags, EtcdFlags, StorageFlags};
 use super::trust::{AccessFlags, FrontProxy, KeyFiles, ServiceAccountTokens};
-use crate::options::{AuditFlags, KubeletFlags, Options, TlsFlags};
+use crate::options::{AuditFlags, CommandLine, KubeletFlags, MetricsFlags, Options, TlsFlags};
 
 /// Every option that the configuration is made of.
 pub(super) struct Flags {
@@ -44,6 +44,9 @@ pub(super) struct Flags {
     pub(super) controllers: Vec<String>,
     pub(super) feature_gates: Vec<String>,
     pub(super) runtime_config: Vec<String>,
+    pub(super) command_line: CommandLine,
+    pub(super) metrics: MetricsFlags,
+    pub(super) profiling: bool,
     pub(super) requests: RequestFlags,
     pub(super) custom_resource_limits: apiextensions_server::Limits,
     pub(super) verbosity: String,
@@ -141,6 +144,9 @@ impl From<Options> for Flags {
             strict_transport_security_directives,
             cors_allowed_origins,
             custom_resource_limits,
+            command_line,
+            metrics,
+            profiling,
             v,
             // Judged before.
             unserved: _,
@@ -236,6 +242,9 @@ impl From<Options> for Flags {
             controllers,
             feature_gates,
             runtime_config,
+            command_line,
+            metrics,
+            profiling,
             requests: RequestFlags {
                 max_inflight: max_requests_inflight,
                 max_mutating_inflight: max_mutating_requests_inflight,

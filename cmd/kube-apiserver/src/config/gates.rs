@@ -25,6 +25,8 @@ const DECLARED_FEATURES: &str = "NodeDeclaredFeatures";
 const CBOR: &str = "CBORServingAndStorage";
 /// The feature gate of `/statusz`.
 const STATUSZ: &str = "ComponentStatusz";
+/// The feature gate of `/flagz`.
+const FLAGZ: &str = "ComponentFlagz";
 /// The feature gates of kinds, and of fields that are about them.
 const WORKLOADS: &str = "GenericWorkload";
 const TRUST_BUNDLES: &str = "ClusterTrustBundle";
@@ -35,7 +37,7 @@ const POOL_STATUS: &str = "DRAResourcePoolStatus";
 const GRANULAR_CLAIM_STATUS: &str = "DRAResourceClaimGranularStatusAuthorization";
 const STORAGE_VERSIONS: &str = "StorageVersionAPI";
 /// The gates that switch something here.
-const EFFECTIVE: [&str; 15] = [
+const EFFECTIVE: [&str; 16] = [
     STORAGE_MIGRATION,
     UNSAFE_DELETION,
     IDENTITY,
@@ -43,6 +45,7 @@ const EFFECTIVE: [&str; 15] = [
     DECLARED_FEATURES,
     CBOR,
     STATUSZ,
+    FLAGZ,
     TRUST_BUNDLES,
     WORKLOADS,
     TRUST_BUNDLE_PROJECTION,
@@ -62,22 +65,23 @@ struct Gate {
     locked: bool,
 }
 
-/// What upstream knows of a gate.
-fn gate(name: &str) -> Option<Gate> {
-    static GATES: LazyLock<HashMap<&str, Gate>> = LazyLock::new(|| {
-        let lines = TABLE.lines().filter(|line| !line.starts_with('#'));
-        let parse = |line: &'static str| {
-            let mut words = line.split(' ');
-            let name = words.next()?;
-            let gate = Gate {
-                stage: words.next()?,
-                default: words.next()? == "true",
-                locked: words.next().is_some(),
-            };
-            Some((name, gate))
+/// What upstream knows of the gates.
+static GATES: LazyLock<HashMap<&str, Gate>> = LazyLock::new(|| {
+    let lines = TABLE.lines().filter(|line| !line.starts_with('#'));
+    let parse = |line: &'static str| {
+        let mut words = line.split(' ');
+        let name = words.next()?;
+        let gate = Gate {
+            stage: words.next()?,
+            default: words.next()? == "true",
+            locked: words.next().is_some(),
         };
-        lines.filter_map(parse).collect()
-    });
+        Some((name, gate))
+    };
+    lines.filter_map(parse).collect()
+});
+
+fn gate(name: &str) -> Option<Gate> {
     GATES.get(name).copied()
 }
 
@@ -178,6 +182,19 @@ impl<'a> Gates<'a> {
         *self.0.get(name).or(by_stage).unwrap_or(&gate.default)
     }
 
+    /// Every gate by name, with its stage as metrics have it, and whether it is on.
+    pub(super) fn all(&self) -> Vec<(&'static str, &'static str, bool)> {
+        let mut all: Vec<_> = GATES
+            .iter()
+            .map(|(name, gate)| {
+                let stage = if gate.stage == "GA" { "" } else { gate.stage };
+                (*name, stage, self.is_on(name))
+            })
+            .collect();
+        all.sort_unstable();
+        all
+    }
+
     pub(super) fn storage_migration(&self) -> bool {
         self.is_on(STORAGE_MIGRATION)
     }
@@ -192,6 +209,10 @@ impl<'a> Gates<'a> {
 
     pub(super) fn statusz(&self) -> bool {
         self.is_on(STATUSZ)
+    }
+
+    pub(super) fn flagz(&self) -> bool {
+        self.is_on(FLAGZ)
     }
 
     pub(super) fn cbor(&self) -> bool {

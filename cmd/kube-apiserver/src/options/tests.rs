@@ -726,6 +726,11 @@ const EFFECTS: &[&[&str]] = &[
     &["--cert-dir=/a"],
     &["--permit-port-sharing"],
     &["--shutdown-watch-termination-grace-period=1s"],
+    &["--show-hidden-metrics-for-version=1.35"],
+    &["--disabled-metrics=apiserver_request_total"],
+    &["--allow-metric-labels=apiserver_request_total,verb=GET"],
+    &["--allow-metric-labels-manifest=/a"],
+    &["--profiling=false"],
 ];
 
 /// Flags that act before there is a configuration.

@@ -4,10 +4,8 @@
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use machinery::time::GoDuration;
 
-use super::{ADMISSION, AUTHENTICATION, ETCD, GENERIC, LOGS, MISC, SERVING};
+use super::{ADMISSION, AUTHENTICATION, ETCD, FEATURES, GENERIC, LOGS, MISC, SERVING};
 
-const METRICS: &str = "Metrics flags";
-const FEATURES: &str = "Features flags";
 const TRACES: &str = "Traces flags";
 
 /// The values of a flag.
@@ -61,13 +59,8 @@ const FLAGS: &[Unserved] = &[
     (ETCD, "delete-collection-workers", Values::Number, &["1"], Warn, "one worker deletes a collection"),
     (AUTHENTICATION, "service-account-lookup", Values::Bool, &["true"], Warn, "tokens of service accounts, pods and secrets that are gone are always refused"),
     (ADMISSION, "admission-control", Values::Text, &[""], Refuse, "--enable-admission-plugins and --disable-admission-plugins are its successors"),
-    (METRICS, "allow-metric-labels", Values::Text, &["", "[]"], Warn, "the labels of metrics are bounded, and are not restricted further"),
-    (METRICS, "allow-metric-labels-manifest", Values::Text, &[""], Warn, "the labels of metrics are bounded, and are not restricted further"),
-    (METRICS, "disabled-metrics", Values::Text, &["", "[]"], Warn, "all metrics are served"),
-    (METRICS, "show-hidden-metrics-for-version", Values::Text, &[""], Warn, "no metric is hidden"),
     (FEATURES, "contention-profiling", Values::Bool, &["false"], Warn, NO_PROFILES),
     (FEATURES, "debug-socket-path", Values::Text, &[""], Warn, NO_PROFILES),
-    (FEATURES, "profiling", Values::Bool, &["false"], Warn, NO_PROFILES),
     (TRACES, "tracing-config-file", Values::Text, &[""], Warn, "no traces are sent"),
     (LOGS, "log-flush-frequency", Values::Duration, &["*"], Warn, ONE_STREAM),
     (LOGS, "log-json-info-buffer-size", Values::Text, &["", "0"], Warn, ONE_STREAM),
@@ -95,6 +88,14 @@ impl UnservedFlags {
     /// The names of all these flags.
     pub fn names() -> impl Iterator<Item = &'static str> {
         FLAGS.iter().map(|flag| flag.1)
+    }
+
+    /// The default of one of these flags, where it is not empty and what this server does.
+    pub(super) fn default_of(name: &str) -> Option<&'static str> {
+        let flag = FLAGS
+            .iter()
+            .find(|flag| flag.1 == name && flag.2 != Values::Text)?;
+        flag.3.first().copied().filter(|value| *value != "*")
     }
 
     /// Reports each flag whose value this server does not satisfy, as a fault or as a warning.
@@ -220,7 +221,7 @@ mod tests {
     #[test]
     fn values_are_checked() {
         for wrong in [
-            "--profiling=perhaps",
+            "--contention-profiling=perhaps",
             "--delete-collection-workers=many",
             "--log-flush-frequency=soon",
         ] {

@@ -10,6 +10,7 @@ use generic_server::client::egress::Network;
 use generic_server::discovery::RootPaths;
 use generic_server::endpoint::{Endpoints, StaticJson};
 use generic_server::filters::max_in_flight::MaxInFlight;
+use generic_server::flagz::Flagz;
 use generic_server::flowcontrol::FlowControl;
 use generic_server::statusz::Statusz;
 use kube_apiserver::Access;
@@ -20,8 +21,9 @@ use crate::StartError;
 use crate::backup::{self, Backups};
 use crate::config::Engine;
 use crate::logging;
+use crate::profiling::Profiles;
 use crate::ui;
-use crate::verbosity::Verbosity;
+use crate::verbosity::{FlagIndex, Verbosity};
 
 /// The chain in front of the aggregator.
 pub(super) fn chain(
@@ -96,7 +98,7 @@ fn endpoints(
     aggregator: &Arc<Aggregator>,
 ) -> Result<Endpoints, StartError> {
     let mut endpoints = Endpoints::default();
-    stores.health.install(&mut endpoints);
+    stores.health.install(&mut endpoints, &stores.metrics);
     endpoints.add("/metrics", stores.metrics.clone());
     let report = AdmissionReport(stores.admission_costs.clone());
     endpoints.add(AdmissionReport::PATH, Arc::new(report));
@@ -124,6 +126,14 @@ fn endpoints(
             .spawn("time of readiness", status.clone().note_readiness());
         ui::install(&mut endpoints, status);
     }
+    if let Some(flags) = stores
+        .config
+        .command_line
+        .flags()
+        .filter(|_| stores.config.features.flagz)
+    {
+        endpoints.add(Flagz::PATH, Arc::new(Flagz::new(flags)));
+    }
     if stores.config.features.statusz {
         endpoints.add(Statusz::PATH, Arc::new(Statusz::new(&endpoints.paths())));
     }
@@ -135,8 +145,12 @@ fn endpoints(
         endpoints.add(path, index.clone());
     }
     // Served, but not listed in the index.
-    if logging::is_adjustable() {
-        endpoints.add(Verbosity::PATH, Arc::new(Verbosity));
+    if stores.config.profiling {
+        endpoints.add_below(Profiles::PATH, Arc::new(Profiles));
+        if logging::is_adjustable() {
+            endpoints.add_below(FlagIndex::PATH, Arc::new(FlagIndex));
+            endpoints.add(Verbosity::PATH, Arc::new(Verbosity));
+        }
     }
     endpoints.add("/version/", version);
     for (path, endpoint) in access.debugging() {

@@ -102,6 +102,7 @@ impl Servers {
             services,
             env: env.clone(),
             limits: stores.config.custom_resource_limits,
+            rule_times: Arc::default(),
         });
         stores
             .metrics

@@ -8,6 +8,7 @@ use std::time::Duration;
 use generic_server::admission::DynamicMetrics;
 use generic_server::client::egress::{EgressMetrics, EgressSelector};
 use generic_server::directory::Directory;
+use generic_server::directory::figures::ResourceFigures;
 use generic_server::directory::integrity::Integrity;
 use generic_server::directory::monitor::{self, Probe, StoreMetrics};
 use generic_server::encryption::Encryption;
@@ -82,7 +83,13 @@ impl Stores {
         for warning in warnings {
             tracing::warn!("{warning}");
         }
-        let (tasks, metrics) = (Tasks::new(), Metrics::new());
+        let tasks = Tasks::new();
+        let shown = std::mem::take(&mut config.metrics).with_manifest();
+        let (exposition, warnings) = shown.map_err(StartError::Option)?;
+        for warning in warnings {
+            tracing::warn!("{warning}");
+        }
+        let metrics = Metrics::shown_by(exposition);
         let egress = egress(&config, &metrics, &tasks)?;
         let address = config.listen;
         let bound = match config.tls.shares_port {
@@ -200,6 +207,8 @@ impl Stores {
         }
         let figures = StoreMetrics::new();
         self.metrics.register(figures.clone());
+        self.metrics
+            .register(Arc::new(ResourceFigures(self.directory.clone())));
         if !count_every.is_zero() {
             let (figures, directory, engines) = (figures.clone(), self.directory.clone(), engines.clone());
             tasks.spawn("store-counts", async move {

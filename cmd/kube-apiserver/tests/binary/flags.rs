@@ -306,7 +306,7 @@ async fn the_verbosity_is_changed_at_run_time() {
             .await;
         (answer.status, String::from_utf8_lossy(&answer.body).into_owned())
     };
-    let said = |code: u16, text: &str| (code, text.to_owned());
+    let said = |code: u16, text: &str| (code, format!("{text}\n"));
     assert_eq!(
         put("3").await,
         said(200, "successfully set klog.logging.verbosity to 3")
@@ -319,5 +319,99 @@ async fn the_verbosity_is_changed_at_run_time() {
     assert_eq!(
         put("0").await,
         said(200, "successfully set klog.logging.verbosity to 0")
+    );
+}
+
+#[tokio::test]
+async fn flags_are_shown_and_debugging_is_turned_off() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let text = async |client: &Client, path: &str| {
+        let answer = client.get(path).await;
+        (answer.status, String::from_utf8_lossy(&answer.body).into_owned())
+    };
+    {
+        let (_child, client) = start_on(dir.path(), 0, &["--request-timeout=90s"]).await;
+        let (code, flags) = text(&client, "/flagz").await;
+        assert_eq!(code, 200);
+        assert!(flags.starts_with("\napiserver flagz\nWarning: "), "{flags}");
+        let kubeconfig = std::fs::read(dir.path().join("admin.kubeconfig")).expect("a kubeconfig");
+        let media = "application/json;g=config.k8s.io;v=v1beta1;as=Flagz";
+        let asks = Client::from_kubeconfig(&kubeconfig).header("accept", media);
+        let object = asks.get("/flagz").await;
+        assert_eq!(object.headers["content-type"], media);
+        let object = object.expect(200);
+        assert_eq!(object["flags"]["request-timeout"], "1m30s");
+        assert_eq!(object["flags"]["profiling"], "true");
+        let (code, index) = text(&client, "/debug/pprof/").await;
+        assert!(code == 200 && index.contains("/debug/pprof/"), "{index}");
+        let (code, why) = text(&client, "/debug/pprof/heap").await;
+        assert!(
+            code == 501 && why.contains("the allocator keeps no profile"),
+            "{why}"
+        );
+        assert_eq!(
+            text(&client, "/debug/pprof/cmdline").await,
+            (404, "Unknown profile\n".into())
+        );
+        assert_eq!(
+            client.get("/debug/pprof").await.headers["location"],
+            "/debug/pprof/"
+        );
+        let (code, index) = text(&client, "/debug/flags").await;
+        assert!(code == 200 && index.contains("<tr>v<br>"), "{index}");
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let off = ["--profiling=false", "--feature-gates=ComponentFlagz=false"];
+    let (_child, client) = start_on(dir.path(), 0, &off).await;
+    for path in [
+        "/flagz",
+        "/debug/pprof/",
+        "/debug/pprof/profile",
+        "/debug/flags",
+        "/debug/flags/v",
+    ] {
+        assert_eq!(client.get(path).await.status, 404, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn metrics_are_chosen_by_flags() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let allowed = dir.path().join("allowed.yaml");
+    std::fs::write(&allowed, "apiserver_request_total,verb: GET\n").expect("a file");
+    let manifest = format!("--allow-metric-labels-manifest={}", allowed.display());
+    let flags = [
+        "--show-hidden-metrics-for-version=1.35",
+        "--disabled-metrics=apiserver_request_duration_seconds,process_open_fds",
+        &manifest,
+    ];
+    let metrics = async |flags: &[&str]| {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (_child, client) = start_on(dir.path(), 0, flags).await;
+        client.get("/api/v1/namespaces").await.expect(200);
+        client.get("/version").await.expect(200);
+        String::from_utf8_lossy(&client.get("/metrics").await.body).into_owned()
+    };
+    let chosen = metrics(&flags).await;
+    let has = |text: &str| chosen.contains(text);
+    assert!(has("apiserver_request_slo_duration_seconds_bucket{"), "{chosen}");
+    assert!(
+        !has("apiserver_request_duration_seconds") && !has("process_open_fds"),
+        "{chosen}"
+    );
+    assert!(
+        has("verb=\"unexpected\"") && !has("apiserver_request_total{verb=\"LIST\""),
+        "{chosen}"
+    );
+    let flag = "--allow-metric-labels=\"apiserver_request_total,verb=LIST\",\"apiserver_request_total,scope=cluster\"";
+    let restricted = metrics(&[flag]).await;
+    assert!(
+        restricted.contains("apiserver_request_total{verb=\"LIST\""),
+        "{restricted}"
+    );
+    assert!(restricted.contains("scope=\"unexpected\""), "{restricted}");
+    assert!(
+        !restricted.contains("apiserver_request_total{verb=\"GET\""),
+        "{restricted}"
     );
 }

@@ -217,6 +217,8 @@ async fn nothing_that_the_server_says_holds_a_secret() {
         "/healthz?verbose",
         "/readyz?verbose",
         "/debug/flags",
+        "/debug/pprof/",
+        "/flagz",
         "/version",
     ] {
         planted.check(path, &client.get(path).await.body);

@@ -57,6 +57,8 @@ impl Webhooks {
         let answer = self.call(hook, question, object).await;
         let took = begun.elapsed();
         let attributes = question.view.requested();
+        let at_once = matches!(self.phase, Phase::Validating);
+        attributes.authorized.context().webhook_took(at_once, took);
         let answer = match answer {
             Err(Failure::Call(missed)) if self.lets_past(hook, &missed, attributes, object).await => {
                 self.metrics.broke_glass(&hook.name, self.phase.label());

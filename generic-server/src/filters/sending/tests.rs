@@ -92,6 +92,7 @@ fn sending(body: Body, connection: bool, seconds: u64) -> (Body, Arc<ResponseBud
         deadline: Some(deadline.into_std()),
         connection,
         metrics: Metrics::new(),
+        counted: Metrics::new().request(crate::metrics::Labels::default()),
         guard: Box::new(guard.clone()),
     };
     (bind(response, limits).into_body(), budget, guard)
@@ -164,6 +165,7 @@ impl Handler for Answering {
             deadline: Some(std::time::Instant::now() + Duration::from_secs(self.seconds)),
             connection: true,
             metrics: Metrics::new(),
+            counted: Metrics::new().request(crate::metrics::Labels::default()),
             guard: Box::new(self.guard.clone()),
         };
         Box::pin(std::future::ready(bind(response, limits)))

@@ -19,6 +19,7 @@ use super::convert::Answers;
 use super::form::{Form, Subject};
 use crate::cpu::{Pool, Turns};
 use crate::registry::cache::{Change, ChangeKind, Entry, Feed};
+use crate::registry::figures::{Scope, WatchFigures};
 use crate::registry::list::Selection;
 use crate::request::{BoxError, InitialSeat};
 
@@ -27,6 +28,14 @@ const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 /// Frames are joined up to this size: fewer, larger writes.
 const JOIN: usize = 64 * 1024;
+
+/// Where a watch is counted, and what it is of.
+pub(super) struct Counted {
+    pub(super) figures: Arc<WatchFigures>,
+    /// When it was asked for.
+    pub(super) asked: std::time::Instant,
+    pub(super) scope: Scope,
+}
 
 pub(super) struct WatchBody {
     form: Form,
@@ -54,6 +63,7 @@ pub(super) struct WatchBody {
     /// Given back when the initial objects and their bookmark have been sent.
     seat: Option<InitialSeat>,
     ended: bool,
+    counted: Counted,
 }
 
 impl WatchBody {
@@ -63,6 +73,7 @@ impl WatchBody {
         beginning: Beginning,
         bookmarks: bool,
         deadline: Instant,
+        counted: Counted,
     ) -> Self {
         let Beginning {
             initial,
@@ -87,6 +98,7 @@ impl WatchBody {
             timer: Box::pin(tokio::time::sleep_until(deadline)),
             seat: None,
             ended: false,
+            counted,
         };
         if bookmarks {
             body.schedule_bookmark();
@@ -121,6 +133,7 @@ impl WatchBody {
         }
         let mut piece = Vec::new();
         let mut worked = 0;
+        let mut tally = self.counted.figures.tally();
         while piece.len() < JOIN && worked < limits::SLICE_BYTES {
             let Some(entry) = self.initial.as_slice().first() else {
                 break;
@@ -132,18 +145,29 @@ impl WatchBody {
             worked += entry.json.len();
             self.initial.next();
             let headers = std::mem::take(&mut self.headers);
+            let before = piece.len();
             self.form
                 .write_event(&mut piece, ChangeKind::Added, &subject, headers)?;
+            tally.observe(piece.len() - before);
         }
         if self.initial.len() == 0
             && let Some(revision) = self.announce.take()
         {
             let headers = std::mem::take(&mut self.headers);
-            piece.extend_from_slice(&self.form.bookmark(revision, true, headers)?);
+            let bookmark = self.form.bookmark(revision, true, headers)?;
+            tally.observe(bookmark.len());
+            piece.extend_from_slice(&bookmark);
+            let Counted {
+                figures,
+                asked,
+                scope,
+            } = &self.counted;
+            figures.initial_events_sent(*scope, asked.elapsed());
         }
         if self.initial.len() == 0 {
             self.seat = None;
         }
+        self.counted.figures.sent(&tally);
         Ok(Some(piece.into()))
     }
 
@@ -187,6 +211,7 @@ impl WatchBody {
     fn taken_piece(&mut self) -> Result<Option<Bytes>, ApiError> {
         let mut alone: Option<Bytes> = None;
         let mut joined: Vec<u8> = Vec::new();
+        let mut tally = self.counted.figures.tally();
         let mut worked = 0;
         while worked < limits::SLICE_BYTES {
             let Some(change) = self.taken.pop_front() else {
@@ -207,6 +232,7 @@ impl WatchBody {
             } else {
                 self.form.shared(&change, kind, &subject)?
             };
+            tally.observe(frame.len());
             match alone.take() {
                 None if joined.is_empty() => alone = Some(frame),
                 None => joined.extend_from_slice(&frame),
@@ -219,6 +245,7 @@ impl WatchBody {
                 break;
             }
         }
+        self.counted.figures.sent(&tally);
         Ok(alone.or_else(|| (!joined.is_empty()).then(|| joined.into())))
     }
 
@@ -272,7 +299,11 @@ impl WatchBody {
                 && let Some(revision) = self.bookmark.take()
             {
                 let headers = std::mem::take(&mut self.headers);
-                return Poll::Ready(self.form.bookmark(revision, false, headers).map(Step::Piece));
+                let bookmark = self.form.bookmark(revision, false, headers)?;
+                let mut tally = self.counted.figures.tally();
+                tally.observe(bookmark.len());
+                self.counted.figures.sent(&tally);
+                return Poll::Ready(Ok(Step::Piece(bookmark)));
             }
             if !self.taken.is_empty() {
                 continue;

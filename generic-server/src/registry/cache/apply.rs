@@ -141,6 +141,7 @@ impl ObjectCache {
                 }
                 Err(error) => {
                     sound = false;
+                    self.figures.undecodable();
                     let found = self.unreadable(key, event.kv.mod_revision, error, known);
                     unreadable.insert(key.clone(), found);
                     None
@@ -162,6 +163,7 @@ impl ObjectCache {
             by_field,
             unreadable,
         }));
+        self.figures.events(events.len(), changes.len());
         self.kept.replaced(&changes);
         for previous in changes.iter().filter_map(|change| change.previous.as_ref()) {
             previous.forms().clear();
@@ -187,6 +189,7 @@ impl ObjectCache {
     }
 
     fn progress(&self, revision: Revision) {
+        self.figures.progressed();
         let newest = self.newest.load_full();
         if revision > newest.revision {
             self.newest.store(newest.known_up_to(revision));

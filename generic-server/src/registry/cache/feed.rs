@@ -28,7 +28,7 @@ const REPLAY_PATIENCE: Duration = Duration::from_secs(10);
 pub struct FeedEnd;
 
 impl From<Overrun> for FeedEnd {
-    fn from(Overrun: Overrun) -> Self {
+    fn from(_: Overrun) -> Self {
         FeedEnd
     }
 }
@@ -192,7 +192,11 @@ impl Feed {
             let after = self.after;
             let interest = &self.interest;
             let wanted = |change: &Change| change.revision > after && concerns(interest, change);
-            let end = self.cache.ring.read(&mut self.position, BATCH, wanted, out)?;
+            let read = self.cache.ring.read(&mut self.position, BATCH, wanted, out);
+            if let Err(Overrun::Slow) = read {
+                self.cache.figures.terminated();
+            }
+            let end = read?;
             self.behind = !end;
             if let Some(last) = out[before..].last() {
                 self.last = last.revision;

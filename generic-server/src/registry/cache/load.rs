@@ -8,6 +8,7 @@ use storage::{KeyValue, RangeRequest, Revision, StorageError};
 
 use super::apply::{Sink, advance};
 use super::{ByField, Entry, ObjectCache, Prepared, Snapshot, ValueError};
+use crate::registry::figures::Operation;
 
 /// Objects per request of the first read. Of an engine in this process few, since what a page holds is there twice while it is
 /// decoded; of one elsewhere many, since it counts what follows each.
@@ -36,7 +37,9 @@ impl ObjectCache {
                 at,
                 count_only: false,
             };
-            self.runtime.spawn(async move { engine.range(request).await })
+            let figures = self.figures.clone();
+            let read = async move { figures.request(Operation::List, engine.range(request)).await };
+            self.runtime.spawn(read)
         };
         // Of the past it is known that what was readable was so.
         let decoded_before = at.is_some();
@@ -79,6 +82,7 @@ impl ObjectCache {
                     Ok(entry) => put(&mut read, known.unwrap_or(entry)),
                     // One damaged object must not take the whole resource down.
                     Err(error) => {
+                        self.figures.undecodable();
                         let found = self.unreadable(&kv.key, kv.mod_revision, error, None);
                         read.unreadable.insert(kv.key.clone(), found);
                         take(&mut read, &kv.key);
@@ -124,6 +128,7 @@ impl ObjectCache {
     /// Follows the engine from a state of it.
     pub(super) async fn follow_from(self: &Arc<Self>, snapshot: Arc<Snapshot>) -> Result<(), StorageError> {
         let revision = snapshot.revision;
+        self.figures.initialized(snapshot.objects.len());
         self.newest.store(snapshot);
         self.kept.rebase(&self.newest);
         self.deletions.fetch_add(1, Ordering::Release);

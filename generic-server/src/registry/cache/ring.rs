@@ -133,9 +133,14 @@ pub(super) struct Position {
     pub(super) next: u64,
 }
 
-/// The reader's position is no longer there: it was too slow, or the cache has restarted.
+/// The reader's position is no longer there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Overrun;
+pub(super) enum Overrun {
+    /// It was too slow.
+    Slow,
+    /// The cache has restarted or ends.
+    Over,
+}
 
 /// The ring does not reach back far enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -379,10 +384,10 @@ impl Ring {
     ) -> Result<bool, Overrun> {
         let state = self.state.read();
         if position.life != state.life {
-            return Err(Overrun);
+            return Err(Overrun::Over);
         }
-        let skip = position.next.checked_sub(state.start).ok_or(Overrun)?;
-        let skip = usize::try_from(skip).map_err(|_| Overrun)?;
+        let skip = position.next.checked_sub(state.start).ok_or(Overrun::Slow)?;
+        let skip = usize::try_from(skip).map_err(|_| Overrun::Over)?;
         // Bounds the time under the lock, however few events pass the filter.
         let batch = state.slots.range(skip.min(state.slots.len())..).take(limit);
         let mut seen = 0;
@@ -393,7 +398,7 @@ impl Ring {
             }
         }
         if seen == 0 && state.closed {
-            return Err(Overrun);
+            return Err(Overrun::Over);
         }
         position.next += seen;
         // At the end of a closed ring the next read returns the overrun.

@@ -28,6 +28,19 @@ const ROUTING: &str = "test/integration/src/aggregation/routing.rs";
 /// Flags whose effect a test of the binary shows: the file and name of the test. It, or a function of the file that it calls, gives the
 /// flag on the command line.
 const SHOWN: &[(&str, &str, &str)] = &[
+    (
+        "show-hidden-metrics-for-version",
+        FLAGS,
+        "metrics_are_chosen_by_flags",
+    ),
+    ("disabled-metrics", FLAGS, "metrics_are_chosen_by_flags"),
+    ("allow-metric-labels", FLAGS, "metrics_are_chosen_by_flags"),
+    (
+        "allow-metric-labels-manifest",
+        FLAGS,
+        "metrics_are_chosen_by_flags",
+    ),
+    ("profiling", FLAGS, "flags_are_shown_and_debugging_is_turned_off"),
     ("external-hostname", CLUSTER, "names_tolerations_and_endpoints"),
     (
         "endpoint-reconciler-type",
