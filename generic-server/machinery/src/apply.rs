@@ -331,9 +331,10 @@ impl<'a> Tracking<'_, 'a> {
             }
         }
         let mut difference = compare(View::Stored, self.ty, old, Side::Some(new))?;
-        // Without a change there is nothing to book, unless an entry of another version cannot be compared any more.
+        // Without a change there is nothing to book, unless an entry of another version cannot be compared any more. Who owns nothing goes.
         let comparable = !misfits || entries.iter().all(|entry| entry.api_version == version);
         if difference.is_same() && comparable {
+            entries.retain(|entry| !entry.set.is_empty());
             return Ok(());
         }
         let live = match old {

@@ -1,10 +1,12 @@
 //! Request bodies: read within bounds, decoded by the kind's rules, strict faults reported as the client asked.
 
+mod registered;
 mod shown;
 
 use bytes::{Bytes, BytesMut};
 use http::header;
 use http_body_util::BodyExt;
+use machinery::codec::protobuf::Envelope;
 use machinery::codec::{self, DecodeError, Decoded, StrictError};
 use machinery::go;
 use machinery::schema::{self, KindSchema, SchemaRef};
@@ -17,6 +19,7 @@ use crate::cpu;
 use crate::decoding::{Decoding, shape};
 use crate::negotiate;
 use crate::registry::figures::BodyVerb;
+pub(super) use registered::fault as kind_fault;
 use shown::summary;
 
 /// The encodings of bodies.
@@ -216,34 +219,63 @@ impl Target<'_> {
 
     /// `apiVersion` and `kind` are filled in when absent, else they must match.
     fn check(&self, object: &mut Value, bytes: &[u8]) -> Result<(), ApiError> {
-        let (sent_version, sent_kind) = (
-            meta::api_version(object).to_string(),
-            meta::kind(object).to_string(),
-        );
-        if !sent_kind.is_empty() && sent_kind != self.kind {
-            let gv = GroupVersion::parse(&sent_version);
-            let shown = gv
-                .map(|gv| format!("{}/{}", gv.group, gv.version))
-                .unwrap_or_default();
-            let error = format!(
-                "no kind {} is registered for version {}",
-                go::quote(&sent_kind),
-                go::quote(shown.trim_start_matches('/'))
-            );
-            return Err(self.refuse(&error, &sent_kind, &sent_version, bytes));
-        }
-        let known = sent_version == self.api_version || self.also.contains(&&*sent_version);
-        if !sent_version.is_empty() && !known {
-            return Err(ApiError::bad_request(format!(
-                "the API version in the data ({sent_version}) does not match the expected API version ({})",
-                self.api_version
-            )));
-        }
+        self.check_kind(meta::api_version(object), meta::kind(object), bytes)?;
         if let Some(map) = object.as_object_mut() {
             map.insert("apiVersion".into(), self.api_version.into());
             map.insert("kind".into(), self.kind.into());
         }
         Ok(())
+    }
+
+    /// What the object says of its version and kind is this resource's, or empty.
+    fn check_kind(&self, sent_version: &str, sent_kind: &str, bytes: &[u8]) -> Result<(), ApiError> {
+        let or_own = |sent: &str, own: &str| if sent.is_empty() { own } else { sent }.to_owned();
+        let version = or_own(sent_version, self.api_version);
+        let kind = or_own(sent_kind, self.kind);
+        let is_own = version == self.api_version || self.also.contains(&&*version);
+        if is_own && kind == self.kind {
+            return Ok(());
+        }
+        let own = GroupVersion::parse(self.api_version).filter(|_| !self.custom);
+        let parsed = GroupVersion::parse(&version);
+        if let (Some(own), Some(parsed)) = (&own, &parsed) {
+            if let Some(fault) = kind_fault(own, self.kind, parsed, &kind) {
+                return Err(self.refuse(&fault, &kind, &version, bytes));
+            }
+        } else if own.is_some() {
+            let fault = format!("unexpected GroupVersion string: {version}");
+            return Err(self.refuse(&fault, "", "", bytes));
+        } else if kind != self.kind {
+            let shown = parsed.map(|parsed| parsed.to_string()).unwrap_or_default();
+            let error = format!(
+                "no kind {} is registered for version {}",
+                go::quote(&kind),
+                go::quote(&shown)
+            );
+            return Err(self.refuse(&error, &kind, &version, bytes));
+        }
+        Err(ApiError::bad_request(format!(
+            "the API version in the data ({version}) does not match the expected API version ({})",
+            self.api_version
+        )))
+    }
+
+    /// The version and kind that an envelope says the object is of, else the resource's own. A version that cannot be read is none.
+    fn of_envelope(&self, envelope: Envelope<'_>) -> (String, String) {
+        let is_version =
+            !envelope.api_version.is_empty() && GroupVersion::parse(&envelope.api_version).is_some();
+        (
+            if is_version {
+                envelope.api_version
+            } else {
+                self.api_version.to_owned()
+            },
+            if envelope.kind.is_empty() {
+                self.kind.to_owned()
+            } else {
+                envelope.kind
+            },
+        )
     }
 }
 
@@ -272,17 +304,27 @@ fn decode_typed(
         let (version, kind) = match encoding {
             Encoding::Json => codec::json::interpret(bytes).unwrap_or_default(),
             Encoding::Cbor => target.named(codec::cbor::interpret(bytes).unwrap_or_default()),
-            Encoding::Yaml | Encoding::Protobuf => Default::default(),
+            // Only what is behind the envelope is refused in the name of a kind.
+            Encoding::Protobuf => codec::protobuf::open(bytes)
+                .map(|envelope| target.of_envelope(envelope))
+                .unwrap_or_default(),
+            Encoding::Yaml => Default::default(),
         };
         target.refuse(&error.to_string(), &kind, &version, bytes)
     };
     let decoded = match encoding {
         Encoding::Json => codec::json::decode_typed(bytes, schema),
         Encoding::Yaml => yaml_typed(bytes, schema),
-        Encoding::Protobuf => codec::protobuf::decode(schema, bytes).map(|value| Decoded {
-            value,
-            strict: Vec::new(),
-        }),
+        Encoding::Protobuf => {
+            let envelope = codec::protobuf::open(bytes).map_err(refuse)?;
+            let raw = envelope.raw;
+            let (version, kind) = target.of_envelope(envelope);
+            target.check_kind(&version, &kind, bytes)?;
+            codec::protobuf::decode_message(schema, raw).map(|value| Decoded {
+                value,
+                strict: Vec::new(),
+            })
+        }
         Encoding::Cbor => cbor_typed(bytes, schema, options.validation),
     };
     let mut decoded = decoded.map_err(refuse)?;
@@ -504,12 +546,12 @@ pub(super) async fn delete_options(call: &Call<'_>) -> Result<Option<Value>, Api
     let decoded = match sent.split(';').next().unwrap_or_default().trim() {
         "" | "application/json" => codec::json::decode_typed(&bytes, schema.root()),
         "application/yaml" => yaml_typed(&bytes, schema.root()),
-        "application/vnd.kubernetes.protobuf" => {
-            codec::protobuf::decode(schema.root(), &bytes).map(|value| Decoded {
+        "application/vnd.kubernetes.protobuf" => codec::protobuf::decode(schema.root(), &bytes)
+            .map(|value| Decoded {
                 value,
                 strict: Vec::new(),
             })
-        }
+            .map_err(|error| DecodeError::Type(error.to_string())),
         CBOR if negotiate::serves_cbor(&call.head) => {
             // Unknown fields are passed over, as they are in JSON.
             cbor_typed(&bytes, schema.root(), FieldValidation::Ignore).map_err(|error| match error {

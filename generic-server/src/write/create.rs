@@ -4,7 +4,7 @@ use machinery::{ApiError, GroupResource, Reason, meta};
 use rand::RngExt;
 use serde_json::Value;
 
-use super::{Stored, WriteCall, match_namespace, metadata, sent_version, without_version};
+use super::{Stored, WriteCall, managed, match_namespace, metadata, sent_version, without_version};
 use crate::admission::Operation;
 use crate::cpu;
 use crate::registry::store::Written;
@@ -46,6 +46,7 @@ pub(super) async fn create_as(
             Some(&mut object),
         )
         .await?;
+    managed::dedup_owners(call.authorized, &mut object, true);
     cpu::slice().await;
     let generated = meta::name(&object).is_empty() && !meta::generate_name(&object).is_empty();
     if generated {

@@ -37,11 +37,10 @@ pub(crate) fn dedup_owners(authorized: &Authorized, object: &mut Value, after_ad
         return;
     }
     let mut seen: HashSet<&Value> = HashSet::with_capacity(references.len());
-    let (mut uids, mut twice): (HashSet<&str>, Vec<&str>) = (HashSet::new(), Vec::new());
+    let mut twice: Vec<&str> = Vec::new();
     for reference in references {
-        let uid = || reference.get("uid").and_then(Value::as_str).unwrap_or_default();
-        if !seen.insert(reference) && uids.insert(uid()) {
-            twice.push(uid());
+        if !seen.insert(reference) {
+            twice.push(reference.get("uid").and_then(Value::as_str).unwrap_or_default());
         }
     }
     if twice.is_empty() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use machinery::{ApiError, FieldError, FieldPath, GroupKind, Reason, meta};
 use serde_json::Value;
 
-use super::{Stored, WriteCall, create, match_namespace, metadata, sent_version, without_version};
+use super::{Stored, WriteCall, create, managed, match_namespace, metadata, sent_version, without_version};
 use crate::admission::Operation;
 use crate::authz::{Attributes, Authorizer, forbidden};
 use crate::cpu;
@@ -142,6 +142,7 @@ async fn change(
             Some(&mut object),
         )
         .await?;
+    managed::dedup_owners(call.authorized, &mut object, true);
 
     cpu::slice().await;
     let sent = sent_version(&object)?;
@@ -189,7 +190,7 @@ async fn change(
     cpu::slice().await;
     call.canonicalize(&mut object);
     call.drop_empty_lists(&mut object);
-    crate::write::managed::ignore_time_only(&mut object, &live);
+    managed::ignore_time_only(&mut object, &live);
     cpu::slice().await;
     call.admission
         .validate(
@@ -286,6 +287,7 @@ fn check_preconditions(
 #[cfg(test)]
 mod tests {
     use machinery::limits;
+    use serde_json::json;
 
     use super::*;
     use crate::admission::AdmissionChain;
@@ -312,5 +314,38 @@ mod tests {
         }
         check(10, false).await;
         check(limits::HEAVY_BYTES, true).await;
+    }
+
+    #[tokio::test]
+    async fn owners_that_a_patch_repeats_are_one() {
+        let f = fixture(false);
+        f.put("ns", "a", "x", "n").await;
+        let (authorized, none) = (Authorized::system(), AdmissionChain::default());
+        let call = WriteCall::internal(&f.resource, &authorized, &none, "ns");
+        let owner = |uid: &str| json!({"apiVersion": "v1", "kind": "Node", "name": "n", "uid": uid, "controller": true});
+        let mut transform = |live: Option<&Value>| {
+            let mut object = live.cloned().unwrap_or_default();
+            meta::set(
+                &mut object,
+                "ownerReferences",
+                json!([owner("1"), owner("1"), owner("1")]),
+            );
+            Ok(object)
+        };
+        let (stored, _) = update(&call, "a", &UpdateRules::default(), &mut transform)
+            .await
+            .unwrap();
+        let Stored::Entry(entry) = stored else {
+            panic!("it is stored")
+        };
+        assert_eq!(meta::owner_references(&entry.value()), [owner("1")]);
+        let warnings = authorized.context().take_warnings();
+        let [warning] = &*warnings else {
+            panic!("{warnings:?}")
+        };
+        assert!(warning.starts_with(
+            ".metadata.ownerReferences contains duplicate entries after mutating admission happens;"
+        ));
+        assert!(warning.ends_with("duplicate UID(s) observed: 1, 1"), "{warning}");
     }
 }

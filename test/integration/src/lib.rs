@@ -33,6 +33,7 @@ mod nodes;
 mod objects;
 mod permissions;
 mod pod_certificates;
+mod protobuf;
 mod resource_versions;
 mod routes;
 mod signer;

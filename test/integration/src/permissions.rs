@@ -25,13 +25,15 @@ async fn what_a_writer_may_not_do_itself_is_refused() {
     let folder = tempfile::tempdir().expect("a directory");
     let tokens = folder.path().join("tokens");
     std::fs::write(&tokens, "secret,alice,1\n").expect("a file");
-    let (plane, admin) = plane_with(|builder| {
-        builder.with(|options| options.token_auth_file = Some(tokens))
-    })
-    .await;
+    let (plane, admin) =
+        plane_with(|builder| builder.with(|options| options.token_auth_file = Some(tokens))).await;
     let pem = plane.ca_certificate().to_string();
     let alice = admin.anonymous(&pem).header("authorization", "Bearer secret");
-    let groups = ["admissionregistration.k8s.io", "resource.k8s.io", "scheduling.k8s.io"];
+    let groups = [
+        "admissionregistration.k8s.io",
+        "resource.k8s.io",
+        "scheduling.k8s.io",
+    ];
     let resources = [
         "validatingadmissionpolicies",
         "validatingadmissionpolicybindings",
@@ -40,7 +42,10 @@ async fn what_a_writer_may_not_do_itself_is_refused() {
         "resourceclaims/status",
         "priorityclasses",
     ];
-    for (path, object) in grant("writer", &json!({"apiGroups": groups, "resources": resources, "verbs": ["*"]})) {
+    for (path, object) in grant(
+        "writer",
+        &json!({"apiGroups": groups, "resources": resources, "verbs": ["*"]}),
+    ) {
         admin.post(&path, &object).await.expect(201);
     }
 
@@ -62,7 +67,10 @@ async fn what_a_writer_may_not_do_itself_is_refused() {
     let refused = alice.post(&at, &binding).await.expect(422);
     assert_eq!(refused["details"]["causes"][0]["field"], "spec.paramRef");
     // What does not change is not asked about again, and what is readable may be named.
-    for (path, object) in grant("reader", &json!({"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]})) {
+    for (path, object) in grant(
+        "reader",
+        &json!({"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}),
+    ) {
         admin.post(&path, &object).await.expect(201);
     }
     alice.post(&at, &binding).await.expect(201);
@@ -78,7 +86,10 @@ async fn what_a_writer_may_not_do_itself_is_refused() {
         "Forbidden: admin access to devices requires the `resource.kubernetes.io/admin-access: true` label on the containing namespace"
     );
     let label = json!({"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}});
-    admin.patch("/api/v1/namespaces/default", "merge-patch+json", &label).await.expect(200);
+    admin
+        .patch("/api/v1/namespaces/default", "merge-patch+json", &label)
+        .await
+        .expect(200);
     admin.post(CLAIMS, &claim("a", true)).await.expect(201);
 
     // Who may write a status allocates nothing by that.
@@ -86,23 +97,40 @@ async fn what_a_writer_may_not_do_itself_is_refused() {
         "reservedFor": [{"resource": "pods", "name": "p", "uid": "u"}]}});
     admin.post(CLAIMS, &claim("b", false)).await.expect(201);
     let status = format!("{CLAIMS}/b/status");
-    let refused = alice.patch(&status, "merge-patch+json", &reserved).await.expect(422);
-    let text = refused["details"]["causes"][0]["message"].as_str().unwrap_or_default();
+    let refused = alice
+        .patch(&status, "merge-patch+json", &reserved)
+        .await
+        .expect(422);
+    let text = refused["details"]["causes"][0]["message"]
+        .as_str()
+        .unwrap_or_default();
     let expected = "Forbidden: changing status.allocation or status.reservedFor requires resource=\"resourceclaims/binding\", verb=\"patch\" permission: resourceclaims.resource.k8s.io is forbidden: User \"alice\" cannot patch resource \"resourceclaims/binding\" in API group \"resource.k8s.io\" at the cluster scope";
     assert_eq!(text, expected);
-    admin.patch(&status, "merge-patch+json", &reserved).await.expect(200);
+    admin
+        .patch(&status, "merge-patch+json", &reserved)
+        .await
+        .expect(200);
     let devices = json!({"status": {"devices": [{"driver": "d.example.com", "pool": "p", "device": "d", "data": {"a": 1}}]}});
-    let refused = alice.patch(&status, "merge-patch+json", &devices).await.expect(422);
+    let refused = alice
+        .patch(&status, "merge-patch+json", &devices)
+        .await
+        .expect(422);
     assert_eq!(refused["details"]["causes"][0]["field"], "status.devices");
     let rule = json!({"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims/driver"], "resourceNames": ["d.example.com"], "verbs": ["arbitrary-node:patch"]});
     for (path, object) in grant("driver", &rule) {
         admin.post(&path, &object).await.expect(201);
     }
-    alice.patch(&status, "merge-patch+json", &devices).await.expect(200);
+    alice
+        .patch(&status, "merge-patch+json", &devices)
+        .await
+        .expect(200);
 
     let class = "/apis/scheduling.k8s.io/v1/priorityclasses/system-node-critical";
     let refused = alice.delete(class).await.expect(403);
     let text = refused["message"].as_str().unwrap_or_default();
-    assert!(text.ends_with("this is a system priority class and cannot be deleted"), "{text}");
+    assert!(
+        text.ends_with("this is a system priority class and cannot be deleted"),
+        "{text}"
+    );
     plane.stop().await;
 }

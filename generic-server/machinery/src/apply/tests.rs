@@ -68,6 +68,29 @@ fn structs_are_not_owned_themselves() {
     );
 }
 
+#[test]
+fn managers_that_own_nothing_go() {
+    // Whether or not the write changes anything else.
+    let nothing =
+        json!([{"manager": "none", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1"}]);
+    let mut server = Server::config_map();
+    server.write("one", cm(json!({"a": "1"})));
+    server.merge("two", json!({"metadata": {"managedFields": nothing}}));
+    assert_eq!(
+        meta::metadata(server.live.as_ref().unwrap())
+            .unwrap()
+            .get("managedFields"),
+        None
+    );
+    server.merge(
+        "two",
+        json!({"metadata": {"managedFields": nothing}, "data": {"a": "2"}}),
+    );
+    server
+        .owns("none", "Update", Value::Null)
+        .owns("two", "Update", json!({"f:data": {"f:a": {}}}));
+}
+
 fn custom_server() -> Server {
     Server {
         schema: custom(),

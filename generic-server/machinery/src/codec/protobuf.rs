@@ -6,6 +6,8 @@
 
 mod decode;
 mod encode;
+mod names;
+mod wire;
 
 use serde_json::Value;
 

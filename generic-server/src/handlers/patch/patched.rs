@@ -2,7 +2,7 @@
 
 use machinery::codec::{self, Decoded, StrictError};
 use machinery::schema::KindSchema;
-use machinery::{ApiError, go, meta};
+use machinery::{ApiError, GroupVersion, go, meta};
 use serde_json::Value;
 
 use super::Patch;
@@ -72,11 +72,22 @@ pub(in crate::handlers) fn object_as(
         let (sent_version, sent_kind) = (meta::api_version(&patched), meta::kind(&patched));
         let other = |sent: &str, own: &str| !sent.is_empty() && sent != own;
         if other(sent_version, api_version) || other(sent_kind, kind) {
-            let error = format!(
-                "no kind {} is registered for version {}",
-                go::quote(sent_kind),
-                go::quote(sent_version)
-            );
+            fn or_own<'a>(sent: &'a str, own: &'a str) -> &'a str {
+                if sent.is_empty() { own } else { sent }
+            }
+            let (sent_version, sent_kind) = (or_own(sent_version, api_version), or_own(sent_kind, kind));
+            let versions = GroupVersion::parse(api_version).zip(GroupVersion::parse(sent_version));
+            let error = match versions {
+                None => format!("unexpected GroupVersion string: {sent_version}"),
+                // Upstream converts an object of another version of the kind.
+                Some((own, sent)) => body::kind_fault(&own, kind, &sent, sent_kind).unwrap_or_else(|| {
+                    format!(
+                        "no kind {} is registered for version {}",
+                        go::quote(sent_kind),
+                        go::quote(sent_version)
+                    )
+                }),
+            };
             return Err(patch.invalid(&shown(), &error));
         }
     }

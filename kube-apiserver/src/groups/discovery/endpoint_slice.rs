@@ -178,7 +178,8 @@ fn addresses(errors: &mut Errors, path: &FieldPath<'_>, endpoint: &Value, kind: 
         let at = path.index(index);
         match kind {
             "IPv4" => {
-                if legacy_ip(errors, &at, address, &[]) {
+                let holds = legacy_ip(errors, &at, address, &[]);
+                if holds {
                     if address.contains(':') {
                         errors.invalid(path, address, "must be an IPv4 address");
                     }

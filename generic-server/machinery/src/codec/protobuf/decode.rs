@@ -1,129 +1,98 @@
-//! Messages to objects.
+//! Messages to objects. A message that occurs again in a field that is no list goes into the value that is there, as in upstream's
+//! generated code: its fields take the place of their likes, lists and maps grow.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
 use super::Envelope;
+use super::names;
+use super::wire::{BYTES, FIXED64, Reader, Tag, VARINT, syntax, wrong_wire};
+use crate::codec::typed::short_name;
 use crate::codec::{DecodeError, Memory, json, typed};
 use crate::limits;
-use crate::schema::{Format, SchemaRef, Type};
+use crate::schema::{Format, Node, SchemaRef, Type};
 use crate::time::Timestamp;
 
-/// A value as it is on the wire.
-#[derive(Debug, Clone, Copy)]
-enum Wire<'a> {
+/// A payload of a field of a type with a wire form of its own.
+enum Payload<'a> {
     Varint(u64),
-    Fixed64([u8; 8]),
-    Fixed32,
     Bytes(&'a [u8]),
-}
-
-/// Reads a message field by field.
-struct Fields<'a> {
-    rest: &'a [u8],
-}
-
-fn eof<T>() -> Result<T, DecodeError> {
-    Err(DecodeError::Syntax("unexpected EOF".into()))
-}
-
-fn wrong_wire<T>(number: u32) -> Result<T, DecodeError> {
-    Err(DecodeError::Syntax(format!(
-        "proto: wrong wireType for field {number}"
-    )))
-}
-
-fn take_varint(rest: &mut &[u8]) -> Result<u64, DecodeError> {
-    let mut value = 0_u64;
-    for shift in (0..64).step_by(7) {
-        let Some((byte, after)) = rest.split_first() else {
-            return eof();
-        };
-        *rest = after;
-        value |= u64::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            return Ok(value);
-        }
-    }
-    Err(DecodeError::Syntax("proto: integer overflow".into()))
-}
-
-impl<'a> Fields<'a> {
-    fn next(&mut self) -> Result<Option<(u32, Wire<'a>)>, DecodeError> {
-        if self.rest.is_empty() {
-            return Ok(None);
-        }
-        let tag = take_varint(&mut self.rest)?;
-        let number = u32::try_from(tag >> 3).unwrap_or(0);
-        let kind = tag & 7;
-        if number == 0 {
-            return Err(DecodeError::Syntax(format!(
-                "proto: illegal tag {number} (wire type {kind})"
-            )));
-        }
-        let value = match kind {
-            0 => Wire::Varint(take_varint(&mut self.rest)?),
-            1 => Wire::Fixed64(*self.chunk()?),
-            2 => {
-                let length = take_varint(&mut self.rest)?;
-                let length = usize::try_from(length).unwrap_or(usize::MAX);
-                let Some((bytes, after)) = self.rest.split_at_checked(length) else {
-                    return eof();
-                };
-                self.rest = after;
-                Wire::Bytes(bytes)
-            }
-            5 => {
-                self.chunk::<4>()?;
-                Wire::Fixed32
-            }
-            other => {
-                return Err(DecodeError::Syntax(format!("proto: illegal wireType {other}")));
-            }
-        };
-        Ok(Some((number, value)))
-    }
-
-    fn chunk<const N: usize>(&mut self) -> Result<&'a [u8; N], DecodeError> {
-        let Some((chunk, after)) = self.rest.split_first_chunk::<N>() else {
-            return eof();
-        };
-        self.rest = after;
-        Ok(chunk)
-    }
 }
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+/// Hands the known fields of a message of the type `message` to `take`. They are numbered from 1 in the order of `known`, which has their wire
+/// types and their names in Go.
+fn each<'a>(
+    bytes: &'a [u8],
+    message: &str,
+    known: &[(u8, &str)],
+    mut take: impl FnMut(i32, Payload<'a>) -> Result<(), DecodeError>,
+) -> Result<(), DecodeError> {
+    let mut reader = Reader::new(bytes);
+    while let Some(tag) = reader.tag(message)? {
+        let index = usize::try_from(tag.number - 1).unwrap_or(usize::MAX);
+        match known.get(index) {
+            None => reader.skip(tag)?,
+            Some((wire, name)) if *wire != tag.wire => return wrong_wire(tag.wire, name),
+            Some((VARINT, _)) => take(tag.number, Payload::Varint(reader.varint()?))?,
+            Some(_) => take(tag.number, Payload::Bytes(reader.bytes()?))?,
+        }
+    }
+    Ok(())
+}
+
+/// The message of a type that has one field of bytes: the last that is given.
+fn last_bytes<'a>(
+    bytes: &'a [u8],
+    message: &str,
+    name: &str,
+    mut check: impl FnMut(&'a [u8]) -> Result<(), DecodeError>,
+) -> Result<Option<&'a [u8]>, DecodeError> {
+    let mut last = None;
+    each(bytes, message, &[(BYTES, name)], |_, payload| {
+        if let Payload::Bytes(bytes) = payload {
+            check(bytes)?;
+            last = Some(bytes);
+        }
+        Ok(())
+    })?;
+    Ok(last)
+}
+
 pub(super) fn envelope(body: &[u8]) -> Result<Envelope<'_>, DecodeError> {
+    const UNKNOWN: &[(u8, &str)] = &[
+        (BYTES, "TypeMeta"),
+        (BYTES, "Raw"),
+        (BYTES, "ContentEncoding"),
+        (BYTES, "ContentType"),
+    ];
+    const TYPE_META: &[(u8, &str)] = &[(BYTES, "APIVersion"), (BYTES, "Kind")];
     let mut out = Envelope {
         api_version: String::new(),
         kind: String::new(),
         raw: &[],
         content_type: String::new(),
     };
-    let mut fields = Fields { rest: body };
-    while let Some((number, wire)) = fields.next()? {
-        match (number, wire) {
-            (1, Wire::Bytes(bytes)) => {
-                let mut meta = Fields { rest: bytes };
-                while let Some((number, wire)) = meta.next()? {
-                    match (number, wire) {
-                        (1, Wire::Bytes(bytes)) => out.api_version = text(bytes),
-                        (2, Wire::Bytes(bytes)) => out.kind = text(bytes),
-                        _ => {}
-                    }
+    each(body, "Unknown", UNKNOWN, |number, payload| {
+        match (number, payload) {
+            (1, Payload::Bytes(bytes)) => each(bytes, "TypeMeta", TYPE_META, |number, payload| {
+                match (number, payload) {
+                    (1, Payload::Bytes(bytes)) => out.api_version = text(bytes),
+                    (2, Payload::Bytes(bytes)) => out.kind = text(bytes),
+                    _ => {}
                 }
-            }
-            (2, Wire::Bytes(bytes)) => out.raw = bytes,
-            (4, Wire::Bytes(bytes)) => out.content_type = text(bytes),
-            (1..=4, wire) if !matches!(wire, Wire::Bytes(_)) => return wrong_wire(number),
+                Ok(())
+            })?,
+            (2, Payload::Bytes(bytes)) => out.raw = bytes,
+            (4, Payload::Bytes(bytes)) => out.content_type = text(bytes),
             _ => {}
         }
-    }
+        Ok(())
+    })?;
     Ok(out)
 }
 
@@ -132,60 +101,68 @@ pub(super) fn envelope(body: &[u8]) -> Result<Envelope<'_>, DecodeError> {
 /// # Errors
 /// When the bytes are malformed.
 pub fn decode_message(schema: SchemaRef<'_>, bytes: &[u8]) -> Result<Value, DecodeError> {
-    message(schema, bytes, 0, &mut Memory::default())
+    message(schema, bytes, Value::Null, 0, &mut Memory::default())
 }
 
-/// The message of a value that stands in `depth` objects, lists and maps.
+/// The message of a value that stands in `depth` objects, lists and maps, decoded into `old`, which is null when there is none.
 fn message(
     schema: SchemaRef<'_>,
     bytes: &[u8],
+    old: Value,
     depth: usize,
     memory: &mut Memory,
 ) -> Result<Value, DecodeError> {
     let node = schema.node();
     match &node.format {
         Some(format @ (Format::DateTime | Format::MicroTime)) => time(bytes, format),
-        Some(Format::Quantity) => match first_bytes(bytes, 1)? {
-            None => Ok(Value::String("0".into())),
-            Some(quantity) => {
-                typed::literal(node, typed::Literal::String(text(quantity))).map_err(|mismatch| {
-                    DecodeError::Type(match mismatch {
-                        typed::Mismatch::Own(text) | typed::Mismatch::Kind(text) => text,
-                    })
-                })
-            }
-        },
-        Some(Format::Raw) => match first_bytes(bytes, 1)? {
-            None | Some([]) => Ok(Value::Null),
+        Some(Format::Quantity) => quantity(node, bytes, old),
+        Some(Format::Raw) => match last_bytes(bytes, short_name(node), "Raw", |_| Ok(()))? {
+            None => Ok(old),
+            Some([]) => Ok(Value::Null),
             Some(raw) => json::decode_within(raw, depth, memory),
         },
         Some(Format::WrappedStrings) => {
-            let mut items = Vec::new();
-            let mut fields = Fields { rest: bytes };
-            while let Some((number, wire)) = fields.next()? {
-                if let (1, Wire::Bytes(bytes)) = (number, wire) {
-                    memory.take(size_of::<Value>() + bytes.len())?;
-                    items.push(Value::String(text(bytes)));
-                }
-            }
+            let Value::Array(mut items) = or_list(old) else {
+                return Ok(Value::Null);
+            };
+            last_bytes(bytes, "ExtraValue", "Items", |bytes| {
+                memory.take(size_of::<Value>() + bytes.len())?;
+                items.push(Value::String(text(bytes)));
+                Ok(())
+            })?;
             Ok(Value::Array(items))
         }
         Some(Format::SchemaOrBool | Format::SchemaOrArray | Format::SchemaOrStrings) => {
-            schema_or(schema, bytes, depth, memory)
+            schema_or(schema, bytes, old, depth, memory)
         }
-        _ if node.ty == Type::IntOrString => int_or_string(bytes),
+        _ if node.ty == Type::IntOrString => int_or_string(bytes, old),
         _ => {
             if depth >= limits::DEPTH {
-                return Err(DecodeError::Syntax("exceeded max depth".into()));
+                return syntax("exceeded max depth");
             }
-            let mut map = Map::new();
-            fields(schema, (&node.wire, 0), bytes, &mut map, depth + 1, memory)?;
+            let mut map = match old {
+                // What is known stays as it is, in its form already.
+                old @ Value::Object(_) if bytes.is_empty() => return Ok(old),
+                Value::Object(map) => map,
+                _ => Map::new(),
+            };
+            let order = (&*node.wire, 0);
+            fields(
+                schema,
+                short_name(node),
+                order,
+                bytes,
+                &mut map,
+                depth + 1,
+                memory,
+            )?;
             map.retain(|name, value| {
                 schema
                     .field(name)
                     .is_some_and(|(field, inner)| typed::keep(field, inner.node(), value))
             });
             memory.take(typed::fill(schema, &mut map))?;
+            // Once more where a message is merged, which bounds how often its fields are gone through.
             if !map.is_empty() {
                 memory.node()?;
             }
@@ -194,15 +171,27 @@ fn message(
     }
 }
 
-fn first_bytes(bytes: &[u8], wanted: u32) -> Result<Option<&[u8]>, DecodeError> {
-    let mut fields = Fields { rest: bytes };
-    let mut found = None;
-    while let Some((number, wire)) = fields.next()? {
-        if let (true, Wire::Bytes(bytes)) = (number == wanted, wire) {
-            found = Some(bytes);
-        }
+fn or_list(old: Value) -> Value {
+    match old {
+        list @ Value::Array(_) => list,
+        _ => Value::Array(Vec::new()),
     }
-    Ok(found)
+}
+
+fn quantity(node: &Node, bytes: &[u8], old: Value) -> Result<Value, DecodeError> {
+    let mut value = match old {
+        Value::Null => Value::String("0".into()),
+        old => old,
+    };
+    last_bytes(bytes, "Quantity", "String_", |bytes| {
+        value = typed::literal(node, typed::Literal::String(text(bytes))).map_err(|mismatch| {
+            DecodeError::Type(match mismatch {
+                typed::Mismatch::Own(text) | typed::Mismatch::Kind(text) => text,
+            })
+        })?;
+        Ok(())
+    })?;
+    Ok(value)
 }
 
 fn time(bytes: &[u8], format: &Format) -> Result<Value, DecodeError> {
@@ -210,14 +199,15 @@ fn time(bytes: &[u8], format: &Format) -> Result<Value, DecodeError> {
         return Ok(Value::Null);
     }
     let (mut seconds, mut nanos) = (0_i64, 0_i64);
-    let mut fields = Fields { rest: bytes };
-    while let Some((number, wire)) = fields.next()? {
-        match (number, wire) {
-            (1, Wire::Varint(value)) => seconds = value.cast_signed(),
-            (2, Wire::Varint(value)) => nanos = value.cast_signed(),
+    let known = [(VARINT, "Seconds"), (VARINT, "Nanos")];
+    each(bytes, "Timestamp", &known, |number, payload| {
+        match (number, payload) {
+            (1, Payload::Varint(value)) => seconds = value.cast_signed(),
+            (2, Payload::Varint(value)) => nanos = narrow(value),
             _ => {}
         }
-    }
+        Ok(())
+    })?;
     // The years that RFC 3339 can write.
     let seconds = seconds.clamp(-62_135_596_800, 253_402_300_799);
     let nanos = nanos.clamp(0, 999_999_999);
@@ -228,17 +218,23 @@ fn time(bytes: &[u8], format: &Format) -> Result<Value, DecodeError> {
     }))
 }
 
-fn int_or_string(bytes: &[u8]) -> Result<Value, DecodeError> {
-    let (mut is_text, mut number, mut string) = (false, 0_i64, String::new());
-    let mut fields = Fields { rest: bytes };
-    while let Some((field, wire)) = fields.next()? {
-        match (field, wire) {
-            (1, Wire::Varint(value)) => is_text = value == 1,
-            (2, Wire::Varint(value)) => number = narrow(value),
-            (3, Wire::Bytes(bytes)) => string = text(bytes),
+/// Of a value that is there already only the form that it shows is known, so a second message that changes the type alone finds the
+/// other form empty.
+fn int_or_string(bytes: &[u8], old: Value) -> Result<Value, DecodeError> {
+    let (mut is_text, mut number, mut string) = match old {
+        Value::String(text) => (true, 0, text),
+        old => (false, old.as_i64().unwrap_or_default(), String::new()),
+    };
+    let known = [(VARINT, "Type"), (VARINT, "IntVal"), (BYTES, "StrVal")];
+    each(bytes, "IntOrString", &known, |field, payload| {
+        match (field, payload) {
+            (1, Payload::Varint(value)) => is_text = value == 1,
+            (2, Payload::Varint(value)) => number = narrow(value),
+            (3, Payload::Bytes(bytes)) => string = text(bytes),
             _ => {}
         }
-    }
+        Ok(())
+    })?;
     Ok(if is_text {
         Value::String(string)
     } else {
@@ -255,43 +251,53 @@ fn narrow(value: u64) -> i64 {
 fn schema_or(
     schema: SchemaRef<'_>,
     bytes: &[u8],
+    old: Value,
     depth: usize,
     memory: &mut Memory,
 ) -> Result<Value, DecodeError> {
-    let format = schema.node().format.as_ref();
-    let (mut allows, mut one, mut many) = (false, None, Vec::new());
-    let sub = |bytes: &[u8], depth: usize, memory: &mut Memory| -> Result<Value, DecodeError> {
+    let node = schema.node();
+    let known: &[(u8, &str)] = match &node.format {
+        Some(Format::SchemaOrBool) => &[(VARINT, "Allows"), (BYTES, "Schema")],
+        Some(Format::SchemaOrArray) => &[(BYTES, "Schema"), (BYTES, "JSONSchemas")],
+        _ => &[(BYTES, "Schema"), (BYTES, "Property")],
+    };
+    let (mut allows, mut one, mut many) = match old {
+        Value::Bool(allows) => (allows, Value::Null, Vec::new()),
+        Value::Array(many) => (false, Value::Null, many),
+        one => (false, one, Vec::new()),
+    };
+    let sub = |bytes: &[u8], old: Value, depth: usize, memory: &mut Memory| -> Result<Value, DecodeError> {
         // A schema's own node, so that it does not recurse into this function.
         match schema.items() {
-            Some(plain) => message(plain, bytes, depth, memory),
+            Some(plain) => message(plain, bytes, old, depth, memory),
             None => Ok(Value::Null),
         }
     };
-    let mut fields = Fields { rest: bytes };
-    while let Some((number, wire)) = fields.next()? {
-        match (format, number, wire) {
-            (Some(Format::SchemaOrBool), 1, Wire::Varint(value)) => allows = value != 0,
-            (Some(Format::SchemaOrBool), 2, Wire::Bytes(bytes)) => one = Some(sub(bytes, depth, memory)?),
-            (_, 1, Wire::Bytes(bytes)) => one = Some(sub(bytes, depth, memory)?),
-            (Some(Format::SchemaOrStrings), 2, Wire::Bytes(bytes)) => {
+    each(bytes, short_name(node), known, |number, payload| {
+        match (&node.format, number, payload) {
+            (_, _, Payload::Varint(value)) => allows = value != 0,
+            (Some(Format::SchemaOrBool), _, Payload::Bytes(bytes)) | (_, 1, Payload::Bytes(bytes)) => {
+                one = sub(bytes, std::mem::take(&mut one), depth, memory)?;
+            }
+            (Some(Format::SchemaOrStrings), _, Payload::Bytes(bytes)) => {
                 memory.take(size_of::<Value>() + bytes.len())?;
                 many.push(Value::String(text(bytes)));
             }
-            (_, 2, Wire::Bytes(bytes)) => many.push(sub(bytes, depth + 1, memory)?),
-            _ => {}
+            (_, _, Payload::Bytes(bytes)) => many.push(sub(bytes, Value::Null, depth + 1, memory)?),
         }
-    }
-    Ok(match (one, format) {
-        (Some(schema), _) => schema,
-        (None, Some(Format::SchemaOrBool)) => Value::Bool(allows),
-        (None, _) if many.is_empty() => Value::Null,
-        (None, _) => Value::Array(many),
+        Ok(())
+    })?;
+    Ok(match (one, &node.format) {
+        _ if !many.is_empty() => Value::Array(many),
+        (Value::Null, Some(Format::SchemaOrBool)) => Value::Bool(allows),
+        (one, _) => one,
     })
 }
 
-/// The fields of a message into `map`: `wire_order` are those that share the first `level` numbers of their path.
+/// The fields of a message of the type `name` into `map`: `wire_order` are those that share the first `level` numbers of their path.
 fn fields(
     schema: SchemaRef<'_>,
+    name: &str,
     (wire_order, level): (&[u16], usize),
     bytes: &[u8],
     map: &mut Map<String, Value>,
@@ -300,119 +306,143 @@ fn fields(
 ) -> Result<(), DecodeError> {
     let all = &schema.node().fields;
     let number_of = |index: &u16| all[usize::from(*index)].wire_path().nth(level).unwrap_or(0);
-    let mut fields = Fields { rest: bytes };
-    while let Some((number, wire)) = fields.next()? {
+    let mut reader = Reader::new(bytes);
+    while let Some(tag) = reader.tag(name)? {
+        let number = tag.number.unsigned_abs();
         let start = wire_order.partition_point(|index| number_of(index) < number);
         let Some(first) = wire_order.get(start).filter(|index| number_of(index) == number) else {
+            reader.skip(tag)?;
             continue;
         };
         let field = &all[usize::from(*first)];
         if field.wire_path().count() > level + 1 {
             let end = wire_order.partition_point(|index| number_of(index) <= number);
-            let Wire::Bytes(inner) = wire else {
-                return wrong_wire(number);
-            };
+            let inlined = names::inlined(name, number);
+            if tag.wire != BYTES {
+                return wrong_wire(tag.wire, inlined);
+            }
             let order = (&wire_order[start..end], level + 1);
-            self::fields(schema, order, inner, map, depth, memory)?;
+            let inner = reader.bytes()?;
+            fields(schema, inlined, order, inner, map, depth, memory)?;
             continue;
         }
         let inner = schema.at(field.node);
         let node = inner.node();
-        if node.ty == Type::Array && node.format != Some(Format::WrappedStrings) {
-            let Some(items) = inner.items() else { continue };
-            let slot = map
-                .entry(field.name.as_ref())
-                .or_insert_with(|| Value::Array(Vec::new()));
+        let items = match node.format {
+            Some(Format::WrappedStrings) => None,
+            _ => inner.items().filter(|_| node.ty == Type::Array),
+        };
+        let expected = match (items, inner.additional()) {
+            (Some(items), _) if is_packed(items.node(), tag) => BYTES,
+            (Some(items), _) => wire_of(items.node()),
+            (None, Some(_)) => BYTES,
+            (None, None) => wire_of(node),
+        };
+        if tag.wire != expected {
+            return wrong_wire(tag.wire, &names::field(name, field, node));
+        }
+        let slot = map.entry(&*field.name).or_insert(Value::Null);
+        if let Some(items) = items {
+            *slot = or_list(std::mem::take(slot));
             let Value::Array(list) = slot else { continue };
-            list_item(items, (number, wire), list, depth + 1, memory)?;
+            list_items(items, tag, &mut reader, list, depth + 1, memory)?;
         } else if let Some(values) = inner.additional() {
-            let Wire::Bytes(bytes) = wire else {
-                return wrong_wire(number);
-            };
-            let (key, value) = map_entry(values, bytes, depth + 1, memory)?;
-            let slot = map
-                .entry(field.name.as_ref())
-                .or_insert_with(|| Value::Object(Map::new()));
+            if !slot.is_object() {
+                *slot = Value::Object(Map::new());
+            }
+            let (key, value) = map_entry(values, reader.bytes()?, depth + 1, memory)?;
             if let Value::Object(entries) = slot {
                 entries.insert(key, value);
             }
         } else {
-            let value = element(inner, number, wire, depth, memory)?;
-            map.insert(field.name.to_string(), value);
+            *slot = element(inner, &mut reader, std::mem::take(slot), depth, memory)?;
         }
     }
     Ok(())
 }
 
-fn list_item(
+/// The wire type of a value.
+fn wire_of(node: &Node) -> u8 {
+    match node.ty {
+        Type::Boolean | Type::Integer => VARINT,
+        Type::Number => FIXED64,
+        _ => BYTES,
+    }
+}
+
+/// Whether a list's numbers come in one field.
+fn is_packed(items: &Node, tag: Tag) -> bool {
+    wire_of(items) == VARINT && tag.wire == BYTES
+}
+
+fn list_items(
     items: SchemaRef<'_>,
-    (number, wire): (u32, Wire<'_>),
+    tag: Tag,
+    reader: &mut Reader<'_>,
     list: &mut Vec<Value>,
     depth: usize,
     memory: &mut Memory,
 ) -> Result<(), DecodeError> {
-    let scalar = matches!(items.node().ty, Type::Integer | Type::Boolean);
-    if let (true, Wire::Bytes(mut packed)) = (scalar, wire) {
-        while !packed.is_empty() {
-            let value = Wire::Varint(take_varint(&mut packed)?);
-            list.push(element(items, number, value, depth, memory)?);
-        }
+    if !is_packed(items.node(), tag) {
+        list.push(element(items, reader, Value::Null, depth, memory)?);
         return Ok(());
     }
-    list.push(element(items, number, wire, depth, memory)?);
+    let mut packed = Reader::new(reader.bytes()?);
+    while !packed.is_empty() {
+        list.push(element(items, &mut packed, Value::Null, depth, memory)?);
+    }
     Ok(())
 }
 
+/// An entry of a map, whose wire types upstream does not look at. It also reads keys and values past the end of the entry, so that bytes count
+/// twice; here they end with it.
 fn map_entry(
     values: SchemaRef<'_>,
     bytes: &[u8],
     depth: usize,
     memory: &mut Memory,
 ) -> Result<(String, Value), DecodeError> {
-    let (mut key, mut value) = (String::new(), None);
-    let mut fields = Fields { rest: bytes };
-    while let Some((number, wire)) = fields.next()? {
-        match (number, wire) {
-            (1, Wire::Bytes(bytes)) => key = text(bytes),
-            (2, wire) => value = Some(element(values, number, wire, depth, memory)?),
-            _ => {}
+    let (mut key, mut value) = (String::new(), Value::Null);
+    let mut reader = Reader::new(bytes);
+    while !reader.is_empty() {
+        let (tag, _) = reader.any_tag()?;
+        match tag.number {
+            1 => key = text(reader.bytes()?),
+            2 => value = element(values, &mut reader, Value::Null, depth, memory)?,
+            _ => reader.skip(tag)?,
         }
     }
     memory.key(&key)?;
-    Ok((key, typed::or_zero(values, value.unwrap_or(Value::Null))))
+    Ok((key, typed::or_zero(values, value)))
 }
 
 fn element(
     schema: SchemaRef<'_>,
-    number: u32,
-    wire: Wire<'_>,
+    reader: &mut Reader<'_>,
+    old: Value,
     depth: usize,
     memory: &mut Memory,
 ) -> Result<Value, DecodeError> {
     let node = schema.node();
     memory.value(None)?;
-    Ok(match (node.ty, wire) {
-        (Type::Boolean, Wire::Varint(value)) => Value::Bool(value != 0),
-        (Type::Integer, Wire::Varint(value)) if node.format == Some(Format::Int32) => {
-            Value::from(narrow(value))
-        }
-        (Type::Integer, Wire::Varint(value)) => Value::from(value.cast_signed()),
-        (Type::Number, Wire::Fixed64(bytes)) => typed::free_double(f64::from_le_bytes(bytes)),
-        (Type::Boolean | Type::Integer | Type::Number, _) => return wrong_wire(number),
-        (Type::String, Wire::Bytes(bytes)) if node.format == Some(Format::Byte) => {
+    Ok(match (node.ty, &node.format) {
+        (Type::Boolean, _) => Value::Bool(reader.varint()? != 0),
+        (Type::Integer, Some(Format::Int32)) => Value::from(narrow(reader.varint()?)),
+        (Type::Integer, _) => Value::from(reader.varint()?.cast_signed()),
+        (Type::Number, _) => typed::free_double(f64::from_le_bytes(reader.fixed64()?)),
+        (Type::String, Some(Format::Byte)) => {
+            let bytes = reader.bytes()?;
             memory.take(bytes.len())?;
             Value::String(STANDARD.encode(bytes))
         }
-        (Type::String, Wire::Bytes(bytes))
-            if !matches!(
-                node.format,
-                Some(Format::DateTime | Format::MicroTime | Format::Quantity)
-            ) =>
-        {
+        (Type::String, Some(Format::DateTime | Format::MicroTime | Format::Quantity)) => {
+            message(schema, reader.bytes()?, old, depth, memory)?
+        }
+        (Type::String, _) => {
+            let bytes = reader.bytes()?;
             memory.take(bytes.len())?;
             Value::String(text(bytes))
         }
-        (_, Wire::Bytes(bytes)) => message(schema, bytes, depth, memory)?,
-        _ => return wrong_wire(number),
+        _ => message(schema, reader.bytes()?, old, depth, memory)?,
     })
 }

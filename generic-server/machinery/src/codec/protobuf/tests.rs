@@ -238,3 +238,239 @@ fn lists_and_raw_values_count_as_depth() {
     assert!(!fits(100, limits::DEPTH - 200));
     assert!(!fits(limits::DEPTH / 2, 1));
 }
+
+/// The refusal of a message of the type `ty`.
+#[track_caller]
+fn refused(ty: &str, bytes: &[u8], expected: &str) {
+    let schema = builtin().by_type_name(&format!("io.k8s.{ty}")).unwrap();
+    let error = decode_message(schema.root(), bytes).map(drop).unwrap_err();
+    assert_eq!(error.to_string(), expected);
+}
+
+#[test]
+fn refusals_are_in_upstreams_words() {
+    let map = "api.core.v1.ConfigMap";
+    refused(
+        map,
+        &[1 << 3, 1],
+        "proto: wrong wireType = 0 for field ObjectMeta",
+    );
+    refused(
+        map,
+        &[2 << 3 | 5, 1, 1, 1, 1],
+        "proto: wrong wireType = 5 for field Data",
+    );
+    refused(
+        map,
+        &field(4, b"x"),
+        "proto: wrong wireType = 2 for field Immutable",
+    );
+    refused(
+        map,
+        &field(1, &[5 << 3, 1]),
+        "proto: wrong wireType = 0 for field UID",
+    );
+    refused(
+        map,
+        &[15 << 3 | 4],
+        "proto: ConfigMap: wiretype end group for non-group",
+    );
+    refused(
+        map,
+        &field(1, &[15 << 3 | 4]),
+        "proto: ObjectMeta: wiretype end group for non-group",
+    );
+    refused(map, &[0, 0], "proto: ConfigMap: illegal tag 0 (wire type 0)");
+    refused(map, &[2, 0], "proto: ConfigMap: illegal tag 0 (wire type 2)");
+    let negative = [0xf8, 0xff, 0xff, 0xff, 0xff, 1];
+    refused(
+        map,
+        &negative,
+        "proto: ConfigMap: illegal tag -1 (wire type 68719476728)",
+    );
+    refused(map, &[15 << 3 | 6], "proto: illegal wireType 6");
+    refused(map, &[0xff; 11], "proto: integer overflow");
+    refused(map, &[15 << 3, 0x80], "unexpected EOF");
+    refused(map, &[15 << 3 | 1, 0], "unexpected EOF");
+    refused(map, &[10, 5, 0], "unexpected EOF");
+    let length = [&[15 << 3 | 2], [0xff; 9].as_slice(), &[1]].concat();
+    refused(map, &length, "proto: negative length found during unmarshaling");
+    let longest = [&[15 << 3 | 2], [0xff; 8].as_slice(), &[0x7f]].concat();
+    refused(map, &longest, "proto: negative length found during unmarshaling");
+
+    refused(
+        "api.core.v1.Probe",
+        &[1 << 3, 0],
+        "proto: wrong wireType = 0 for field ProbeHandler",
+    );
+    refused(
+        "api.core.v1.Probe",
+        &field(1, &[2 << 3, 0]),
+        "proto: wrong wireType = 0 for field HTTPGet",
+    );
+    refused(
+        "api.admissionregistration.v1.NamedRuleWithOperations",
+        &field(2, &field(2, &[1 << 3, 0])),
+        "proto: wrong wireType = 0 for field APIGroups",
+    );
+    let context = "api.core.v1.PodSecurityContext";
+    refused(
+        context,
+        &[4 << 3 | 5, 0, 0, 0, 0],
+        "proto: wrong wireType = 5 for field SupplementalGroups",
+    );
+    let time = field(8, &field(1, b""));
+    refused(
+        "apimachinery.pkg.apis.meta.v1.ObjectMeta",
+        &time,
+        "proto: wrong wireType = 2 for field Seconds",
+    );
+    let quantity = field(1, &field(2, &[1 << 3, 0]));
+    refused(
+        "api.core.v1.ResourceQuotaStatus",
+        &quantity,
+        "proto: wrong wireType = 0 for field String_",
+    );
+}
+
+#[test]
+fn unknown_groups_are_passed_over() {
+    let schema = kind("v1", "ConfigMap");
+    let name = field(1, &field(1, b"a"));
+    let read = |bytes: &[u8]| decode_message(schema.root(), bytes);
+    let group = [
+        &[15 << 3 | 3],
+        &*field(7, b"x"),
+        &[9 << 3 | 3, 8, 1, 9 << 3 | 4, 15 << 3 | 4],
+    ]
+    .concat();
+    let object = json!({"metadata": {"name": "a"}});
+    assert_eq!(read(&[&*group, &name].concat()).unwrap(), object);
+    assert_eq!(read(&[&*name, &group].concat()).unwrap(), object);
+    // Groups take no stack.
+    let deep = [vec![15 << 3 | 3; 1_000_000], vec![15 << 3 | 4; 1_000_000]].concat();
+    assert_eq!(read(&[&*name, &deep].concat()).unwrap(), object);
+    assert_eq!(
+        read(&deep[1..]).unwrap_err().to_string(),
+        "proto: ConfigMap: wiretype end group for non-group"
+    );
+    assert_eq!(
+        read(&deep[..1_999_999]).unwrap_err().to_string(),
+        "unexpected EOF"
+    );
+    // A known field is no group.
+    refused(
+        "api.core.v1.ConfigMap",
+        &[1 << 3 | 3, 1 << 3 | 4],
+        "proto: wrong wireType = 3 for field ObjectMeta",
+    );
+    // In the entry of a map there is nothing to end.
+    refused(
+        "api.core.v1.ConfigMap",
+        &field(2, &[15 << 3 | 4]),
+        "proto: unexpected end of group",
+    );
+}
+
+/// A message followed by another is one, of which the fields of both are read.
+#[track_caller]
+fn merges(ty: &str, messages: &[&[u8]], expected: Value) {
+    let schema = builtin().by_type_name(&format!("io.k8s.{ty}")).unwrap();
+    assert_eq!(
+        decode_message(schema.root(), &messages.concat()).unwrap(),
+        expected
+    );
+}
+
+#[test]
+fn messages_that_come_again_are_merged() {
+    let map = "api.core.v1.ConfigMap";
+    let name = field(1, &field(1, b"a"));
+    merges(map, &[&name, &field(1, b"")], json!({"metadata": {"name": "a"}}));
+    merges(map, &[&field(1, b""), &name], json!({"metadata": {"name": "a"}}));
+    let other = field(1, &[field(1, b"b"), field(3, b"ns")].concat());
+    merges(
+        map,
+        &[&name, &other],
+        json!({"metadata": {"name": "b", "namespace": "ns"}}),
+    );
+    merges(
+        map,
+        &[&other, &field(1, &field(3, b""))],
+        json!({"metadata": {"name": "b"}}),
+    );
+    let label = |key: &[u8], value: &[u8]| field(1, &field(11, &[field(1, key), field(2, value)].concat()));
+    merges(
+        map,
+        &[&label(b"a", b"1"), &label(b"b", b"2"), &label(b"a", b"3")],
+        json!({"metadata": {"labels": {"a": "3", "b": "2"}}}),
+    );
+    let finalizer = |name: &[u8]| field(1, &field(14, name));
+    merges(
+        map,
+        &[&finalizer(b"x"), &finalizer(b"y")],
+        json!({"metadata": {"finalizers": ["x", "y"]}}),
+    );
+    // Items of lists and values of maps begin anew.
+    let container = |number: u8, text: &[u8]| field(2, &field(number, text));
+    merges(
+        "api.core.v1.PodSpec",
+        &[&container(1, b"c"), &container(2, b"i")],
+        json!({"containers": [{"name": "c", "resources": {}}, {"name": "", "image": "i", "resources": {}}]}),
+    );
+    // Pointers, and messages that JSON inlines.
+    let seconds = field(1, &field(2, &field(1, b"/")));
+    let port = |value: &[u8]| field(1, &field(2, &field(2, value)));
+    merges(
+        "api.core.v1.Probe",
+        &[&seconds, &port(&[1 << 3, 0, 2 << 3, 80]), &port(&[2 << 3, 81])],
+        json!({"httpGet": {"path": "/", "port": 81}}),
+    );
+    let named = [&[1 << 3, 1], &*field(3, b"http")].concat();
+    merges(
+        "api.core.v1.Probe",
+        &[&port(&named), &port(b"")],
+        json!({"httpGet": {"port": "http"}}),
+    );
+    // A time is replaced, also by none.
+    let time = |payload: &[u8]| field(1, &field(8, payload));
+    merges(map, &[&time(&[1 << 3, 1]), &time(b"")], json!({"metadata": {}}));
+    merges(
+        map,
+        &[&time(&[1 << 3, 1]), &time(&[1 << 3, 2])],
+        json!({"metadata": {"creationTimestamp": "1970-01-01T00:00:02Z"}}),
+    );
+    // A quantity stays when no other is given; so does raw JSON.
+    let divisor = |payload: &[u8]| field(3, payload);
+    merges(
+        "api.core.v1.ResourceFieldSelector",
+        &[&divisor(&field(1, b"1500m")), &divisor(b"")],
+        json!({"resource": "", "divisor": "1500m"}),
+    );
+    let data = |payload: &[u8]| field(2, payload);
+    merges(
+        "api.apps.v1.ControllerRevision",
+        &[&data(&field(1, b"{\"a\":1}")), &data(b"")],
+        json!({"metadata": {}, "data": {"a": 1}, "revision": 0}),
+    );
+    // The envelope.
+    let versions = [field(1, &field(1, b"v1")), field(1, &field(2, b"ConfigMap"))].concat();
+    let body = [PREFIX, &*versions].concat();
+    let envelope = open(&body).unwrap();
+    assert_eq!((&*envelope.api_version, &*envelope.kind), ("v1", "ConfigMap"));
+}
+
+#[test]
+fn merging_is_bounded() {
+    // Each merge goes through what the object has.
+    let schema = kind("v1", "ConfigMap");
+    let metadata = field(1, &field(1, b"a"));
+    assert!(decode_message(schema.root(), &metadata.repeat(10_000)).is_ok());
+    let error = decode_message(schema.root(), &metadata.repeat(300_000))
+        .map(drop)
+        .unwrap_err();
+    assert!(
+        error.to_string().starts_with("decoded object is too large"),
+        "{error}"
+    );
+}
