@@ -296,7 +296,30 @@ impl Errors {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    /// An update may break what the stored object breaks, and nothing else.
+    #[test]
+    fn stored_faults_stay() {
+        let path = FieldPath::new("s");
+        let selector =
+            |value: &str| json!({"matchExpressions": [{"key": "a", "operator": "In", "values": [value]}]});
+        let check = |new: &str, old: &str, faults: usize| {
+            let (new, old) = (selector(new), selector(old));
+            let rule = Some(Ratchet::SelectorValues);
+            let check = |errors: &mut Errors| {
+                errors.selector(&path, &new, rule);
+                errors.ratcheted(Ratchet::SecretName, |errors| errors.required(&path, ""));
+            };
+            let found = Errors::collect_update(&[], check, |errors| errors.selector(&path, &old, rule));
+            assert_eq!(found.len(), faults);
+        };
+        check("_", "a", 2);
+        check("_", "-", 1);
+        check("a", "-", 1);
+    }
 
     #[test]
     fn errors_are_collected_up_to_a_bound() {

@@ -36,9 +36,9 @@ pub(crate) static RULES: Rules = Rules {
         errors.immutable(&path, "driver", spec, before);
         errors.immutable(&path, "nodeName", spec, before);
     },
-    warnings: |object, old| {
+    warnings: |object, _| {
         let driver = object.text("spec.driver");
-        let odd = driver != old.text("spec.driver") && driver.to_lowercase() != driver;
+        let odd = driver.to_lowercase() != driver;
         let text = || {
             format!(
                 "spec.driver: driver names should be lowercase; {} contains uppercase characters",
