@@ -20,12 +20,8 @@ impl Strategy for Approval {
 
     fn prepare_for_update(&self, _ctx: &WriteContext<'_>, object: &mut Value, old: &Value) {
         stamp_conditions(object, old);
-        let conditions = object.dig("status.conditions").clone();
         prepare_status(StatusMeta::Free, object, old);
-        object.copy_key("status", old);
-        if !conditions.is_null() {
-            object.ensure("status").put("conditions", conditions);
-        }
+        take_conditions(object, old);
     }
 
     fn validate_update(&self, _ctx: &WriteContext<'_>, object: &Value, old: &Value) -> Vec<FieldError> {
@@ -37,5 +33,34 @@ impl Strategy for Approval {
 
     fn reset_fields(&self) -> &'static [&'static str] {
         &["spec", "status.certificate"]
+    }
+}
+
+/// Of the status only the conditions are written, or that there are none.
+fn take_conditions(object: &mut Value, old: &Value) {
+    let conditions = object.dig("status.conditions").clone();
+    object.copy_key("status", old);
+    let status = object.ensure("status");
+    match conditions {
+        Value::Null => drop(status.take_key("conditions")),
+        conditions => status.put("conditions", conditions),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn conditions_come_and_go() {
+        let old = json!({"status": {"certificate": "c", "conditions": [{"type": "Approved"}]}});
+        let mut object = json!({"status": {"certificate": "other"}});
+        take_conditions(&mut object, &old);
+        assert_eq!(object, json!({"status": {"certificate": "c"}}));
+        let mut object = json!({"status": {"conditions": []}});
+        take_conditions(&mut object, &old);
+        assert_eq!(object["status"]["conditions"], json!([]));
     }
 }

@@ -10,7 +10,7 @@ use generic_server::authz::{Attributes, Authorizer, Decision, Failure, forbidden
 use generic_server::registry::strategy::{WriteContext, WriteHooks};
 use generic_server::request::User;
 use machinery::names::dns1123_subdomain;
-use machinery::{FieldError, FieldPath};
+use machinery::{FieldError, FieldPath, meta};
 use serde_json::Value;
 
 use super::claim_status::device_id;
@@ -47,7 +47,7 @@ impl AdminAccess {
             Some(FieldError::internal(path, text))
         };
         match self.0.find(("", "namespaces"), "", namespace).await {
-            Ok(Some(found)) if found.dig("metadata.labels").text(ADMIN_LABEL) == "true" => None,
+            Ok(Some(found)) if is_marked(&found) => None,
             Ok(Some(_)) => {
                 let text = format!(
                     "admin access to devices requires the `{ADMIN_LABEL}: true` label on the containing namespace"
@@ -218,6 +218,12 @@ impl WriteHooks for StatusAccess {
         }
         Ok(faults)
     }
+}
+
+/// Whether a namespace is for administrators of devices.
+fn is_marked(namespace: &Value) -> bool {
+    let labels = meta::labels(namespace);
+    labels.and_then(|labels| labels.get(ADMIN_LABEL)?.as_str()) == Some("true")
 }
 
 /// The drivers of devices whose state came, went or changed.

@@ -194,7 +194,7 @@ fn fractions(out: &mut Vec<String>, path: &FieldPath<'_>, list: &Value) {
 /// A part of a byte is no amount.
 fn fraction(out: &mut Vec<String>, path: &FieldPath<'_>, list: &Value, name: &str) {
     if let Some(quantity) = list.get(name).and_then(amount)
-        && !quantity.fits_scale(0)
+        && quantity.milli_value() % 1_000 != 0
     {
         out.push(format!(
             "{}: fractional byte value \"{quantity}\" is invalid, must be an integer",
