@@ -15,7 +15,6 @@ const RULES: [&str; 5] = [
 /// Files whose rules are shown elsewhere, and where.
 const ELSEWHERE: [(&str, &str); 2] = [
     (
-        "certificates/approval.rs",
         "certificate_signing_request.rs writes through the subresource",
     ),
     (
