@@ -120,10 +120,14 @@ fn parse_ip(path: &FieldPath<'_>, value: &str) -> Result<IpAddr, Vec<FieldError>
     }
 }
 
-/// Checks an address of a field that was once lax (KEP-4858). Values in `old` pass unseen.
-pub fn validate_ip_legacy(path: &FieldPath<'_>, value: &str, old: &[&str]) -> Vec<FieldError> {
+/// Checks an address of a field that was once lax (KEP-4858). What `is_kept` knows, from the stored object, passes.
+pub fn validate_ip_legacy(
+    path: &FieldPath<'_>,
+    value: &str,
+    is_kept: impl Fn(&str) -> bool,
+) -> Vec<FieldError> {
     match parse_ip(path, value) {
-        Err(errors) if !old.contains(&value) => errors,
+        Err(errors) if !is_kept(value) => errors,
         _ => Vec::new(),
     }
 }
@@ -180,10 +184,14 @@ fn is_plain_cidr(value: &str) -> bool {
         .is_some_and(|(ip, bits)| ip.parse::<IpAddr>().is_ok() && (bits == "0" || !bits.starts_with('0')))
 }
 
-/// Checks a CIDR of a field that was once lax. Values in `old` pass unseen.
-pub fn validate_cidr_legacy(path: &FieldPath<'_>, value: &str, old: &[&str]) -> Vec<FieldError> {
+/// Checks a CIDR of a field that was once lax (KEP-4858). What `is_kept` knows, from the stored object, passes.
+pub fn validate_cidr_legacy(
+    path: &FieldPath<'_>,
+    value: &str,
+    is_kept: impl Fn(&str) -> bool,
+) -> Vec<FieldError> {
     match parse_cidr(path, value) {
-        Err(errors) if !old.contains(&value) => errors,
+        Err(errors) if !is_kept(value) => errors,
         _ => Vec::new(),
     }
 }
@@ -275,12 +283,15 @@ mod tests {
                 &["must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"],
             );
         }
-        check(validate_ip_legacy(&path, "2001:DB8::1", &[]), &[]);
+        check(validate_ip_legacy(&path, "2001:DB8::1", |_| false), &[]);
         check(
-            validate_ip_legacy(&path, "010.0.0.1", &[]),
+            validate_ip_legacy(&path, "010.0.0.1", |_| false),
             &["must not have leading 0s"],
         );
-        check(validate_ip_legacy(&path, "010.0.0.1", &["010.0.0.1"]), &[]);
+        check(
+            validate_ip_legacy(&path, "010.0.0.1", |ip| ip == "010.0.0.1"),
+            &[],
+        );
         assert_eq!(
             ip_warnings(&path, "010.0.0.1").unwrap(),
             "ip: non-standard IP address \"010.0.0.1\" is invalid: use \"10.0.0.1\""

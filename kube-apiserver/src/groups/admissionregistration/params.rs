@@ -1,4 +1,4 @@
-//! What policies and their bindings may name as parameters: only what their writer may read, since expressions tell of it. Mirrors
+//! Authorization of the parameters of policies and bindings: their writer has to be able to read them, since expressions can disclose them. Mirrors
 //! `authz.go` of the policies' registries.
 
 use std::fmt;

@@ -76,7 +76,7 @@ fn validate(errors: &mut Errors, object: &Value, old: &Value) {
     let (target, before) = (spec.dig("scaleTargetRef"), old.dig("spec.scaleTargetRef"));
     let at = path.child("scaleTargetRef");
     reference(errors, &at, target);
-    // What stays as it was is not judged. The one kind without a group that scales needs none.
+    // An unchanged apiVersion and kind are not checked again. ReplicationController is the one target kind of the core group.
     let stays = ["apiVersion", "kind"]
         .iter()
         .all(|key| target.text(key) == before.text(key));

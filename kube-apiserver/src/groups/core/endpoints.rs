@@ -9,6 +9,7 @@ use super::service::{endpoint_ip, legacy_ip};
 use crate::errors::Errors;
 use crate::json::Json;
 use crate::rules::Rules;
+use crate::unique::Seen;
 
 pub(crate) static RULES: Rules = Rules {
     create_on_update: true,
@@ -58,7 +59,7 @@ fn validate(errors: &mut Errors, object: &Value) {
             let path = path.child(key);
             for (index, address) in addresses.iter().enumerate() {
                 let path = path.index(index);
-                legacy_ip(errors, &path.child("ip"), address.text("ip"), &[]);
+                legacy_ip(errors, &path.child("ip"), address.text("ip"), &Seen::default());
                 let host = address.text("hostname");
                 if !host.is_empty() {
                     errors.text(&path.child("hostname"), host, dns1123_label(host));

@@ -7,17 +7,18 @@ use serde_json::Value;
 
 use crate::errors::Errors;
 use crate::json::Json;
+use crate::unique::Seen;
 
 /// Checks `status.loadBalancer` of an object. Addresses that were there before stay as they are.
 pub(crate) fn load_balancer_status(errors: &mut Errors, object: &Value, old: &Value) {
     let known = old.list("status.loadBalancer.ingress").iter();
-    let known: Vec<&str> = known.map(|ingress| ingress.text("ip")).collect();
+    let known: Seen<&str> = known.map(|ingress| ingress.text("ip")).collect();
     let path = FieldPath::new("status.loadBalancer.ingress");
     for (index, ingress) in object.list("status.loadBalancer.ingress").iter().enumerate() {
         let path = path.index(index);
         let (ip, host) = (ingress.text("ip"), ingress.text("hostname"));
         if !ip.is_empty() {
-            for error in validate_ip_legacy(&path.child("ip"), ip, &known) {
+            for error in validate_ip_legacy(&path.child("ip"), ip, |ip| known.has(ip)) {
                 errors.push(error);
             }
         }

@@ -36,6 +36,19 @@ pub(crate) use template_metadata::template_metadata;
 pub(crate) use volumes::{csi_driver, expiration, one as volume_source};
 pub(crate) use warnings::{claim_fractions, warnings};
 
+/// The lists of containers, in the order in which upstream visits them.
+const CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
+
+/// Visits containers of all kinds.
+fn each_container(path: &FieldPath<'_>, spec: &Value, mut visit: impl FnMut(&FieldPath<'_>, &Value)) {
+    for list in CONTAINERS {
+        let at = path.child(list);
+        for (index, container) in spec.list(list).iter().enumerate() {
+            visit(&at.index(index), container);
+        }
+    }
+}
+
 /// The object that a pod specification belongs to.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct SpecOwner<'a> {
@@ -137,7 +150,7 @@ pub(crate) fn label(errors: &mut Errors, path: &FieldPath<'_>, text: &str) {
 
 /// An address of a field that was once lax.
 pub(crate) fn ip(errors: &mut Errors, path: &FieldPath<'_>, text: &str) {
-    for error in validate_ip_legacy(path, text, &[]) {
+    for error in validate_ip_legacy(path, text, |_| false) {
         errors.push(error);
     }
 }
@@ -190,15 +203,11 @@ fn host_users(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
         }
     }
     errors.ratcheted(Ratchet::UserNamespaceDevices, |errors| {
-        for list in ["initContainers", "containers", "ephemeralContainers"] {
-            let at = path.child(list);
-            for (index, container) in spec.list(list).iter().enumerate() {
-                if !container.list("volumeDevices").is_empty() {
-                    let at = at.index(index);
-                    errors.forbidden(&at.child("volumeDevices"), "when `hostUsers` is false");
-                }
+        each_container(path, spec, |at, container| {
+            if !container.list("volumeDevices").is_empty() {
+                errors.forbidden(&at.child("volumeDevices"), "when `hostUsers` is false");
             }
-        }
+        });
     });
 }
 
@@ -361,23 +370,17 @@ fn sysctls(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
 
 /// The field of a pod that shares with the node the namespace of the kernel that a sysctl belongs to.
 fn kernel_namespace(name: &str) -> Option<&'static str> {
-    // The first separator says which is meant: a slash makes the others part of a name.
-    let slashed = name
+    // Where a slash comes first, slashes separate and dots are part of names.
+    let slash_first = name
         .find(['.', '/'])
-        .is_some_and(|at| name.as_bytes()[at] == b'/');
-    let normal: String = match slashed {
-        true => name
-            .chars()
-            .map(|c| {
-                if c == '/' {
-                    '.'
-                } else if c == '.' {
-                    '/'
-                } else {
-                    c
-                }
-            })
-            .collect(),
+        .is_some_and(|at| name[at..].starts_with('/'));
+    let swapped = |c| match c {
+        '/' => '.',
+        '.' => '/',
+        c => c,
+    };
+    let normal: String = match slash_first {
+        true => name.chars().map(swapped).collect(),
         false => name.to_owned(),
     };
     match normal.split('*').next().unwrap_or_default() {

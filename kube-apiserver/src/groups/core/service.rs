@@ -381,7 +381,7 @@ pub(super) fn cluster_ips(errors: &mut Errors, service: &Value, old: &Value) {
             &["PreferDualStack", "RequireDualStack", "SingleStack"],
         );
     }
-    let before: Vec<&str> = old.strings("spec.clusterIPs").collect();
+    let before: Seen<&str> = old.strings("spec.clusterIPs").collect();
     let mut bad = false;
     for (index, ip) in ips.iter().enumerate() {
         if index == 0 && *ip == "None" {
@@ -427,7 +427,7 @@ pub(crate) fn endpoint_ip(errors: &mut Errors, path: &FieldPath<'_>, text: &str)
 }
 
 fn addresses(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value, old: &Value) {
-    let before: Vec<&str> = old.strings("spec.externalIPs").collect();
+    let before: Seen<&str> = old.strings("spec.externalIPs").collect();
     for (index, ip) in spec.strings("externalIPs").enumerate() {
         let at = path.index(index);
         if legacy_ip(errors, &at, ip, &before) {
@@ -437,8 +437,8 @@ fn addresses(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value, old: &Valu
 }
 
 /// Checks a field that holds an address and was once lax: what there was before may stay. Gives whether it holds.
-pub(crate) fn legacy_ip(errors: &mut Errors, path: &FieldPath<'_>, text: &str, before: &[&str]) -> bool {
-    let found = validate_ip_legacy(path, text, before);
+pub(crate) fn legacy_ip(errors: &mut Errors, path: &FieldPath<'_>, text: &str, before: &Seen<&str>) -> bool {
+    let found = validate_ip_legacy(path, text, |ip| before.has(ip));
     let holds = found.is_empty();
     for error in found {
         errors.push(error);
@@ -447,8 +447,8 @@ pub(crate) fn legacy_ip(errors: &mut Errors, path: &FieldPath<'_>, text: &str, b
 }
 
 /// The same of a network.
-fn legacy_cidr(errors: &mut Errors, path: &FieldPath<'_>, text: &str, before: &[&str]) {
-    for error in validate_cidr_legacy(path, text, before) {
+fn legacy_cidr(errors: &mut Errors, path: &FieldPath<'_>, text: &str, before: &Seen<&str>) {
+    for error in validate_cidr_legacy(path, text, |cidr| before.has(cidr)) {
         errors.push(error);
     }
 }
@@ -507,7 +507,7 @@ fn balancer(errors: &mut Errors, path: &FieldPath<'_>, service: &Value, old: &Va
             }
             if note(old, NOTE) != Some(text) && !text.trim().is_empty() {
                 for range in text.split(',') {
-                    legacy_cidr(errors, &at, range.trim(), &[]);
+                    legacy_cidr(errors, &at, range.trim(), &Seen::default());
                 }
             }
         }
@@ -517,7 +517,7 @@ fn balancer(errors: &mut Errors, path: &FieldPath<'_>, service: &Value, old: &Va
         if !balances {
             errors.forbidden(&at, ONLY);
         }
-        let before: Vec<&str> = old
+        let before: Seen<&str> = old
             .strings("spec.loadBalancerSourceRanges")
             .map(str::trim)
             .collect();

@@ -178,7 +178,7 @@ fn addresses(errors: &mut Errors, path: &FieldPath<'_>, endpoint: &Value, kind: 
         let at = path.index(index);
         match kind {
             "IPv4" => {
-                let holds = legacy_ip(errors, &at, address, &[]);
+                let holds = legacy_ip(errors, &at, address, &Seen::default());
                 if holds {
                     if address.contains(':') {
                         errors.invalid(path, address, "must be an IPv4 address");

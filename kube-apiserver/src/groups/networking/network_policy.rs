@@ -169,20 +169,12 @@ fn validate_peer(errors: &mut Errors, path: &FieldPath<'_>, peer: &Value, known:
     }
 }
 
-/// A range as a list of its own when it was there before.
-fn kept<'t>(known: &Seen<&str>, text: &'t &'t str) -> &'t [&'t str] {
-    match known.has(*text) {
-        true => std::slice::from_ref(text),
-        false => &[],
-    }
-}
-
 fn block(errors: &mut Errors, path: &FieldPath<'_>, block: &Value, known: &Seen<&str>) {
     let text = block.text("cidr");
     if !errors.need(&path.child("cidr"), text) {
         return;
     }
-    for error in validate_cidr_legacy(&path.child("cidr"), text, kept(known, &text)) {
+    for error in validate_cidr_legacy(&path.child("cidr"), text, |cidr| known.has(cidr)) {
         errors.push(error);
     }
     let Some(cidr) = parse_cidr_sloppy(text) else {
@@ -191,7 +183,7 @@ fn block(errors: &mut Errors, path: &FieldPath<'_>, block: &Value, known: &Seen<
     let at = path.child("except");
     for (index, text) in block.strings("except").enumerate() {
         let at = at.index(index);
-        for error in validate_cidr_legacy(&at, text, kept(known, &text)) {
+        for error in validate_cidr_legacy(&at, text, |cidr| known.has(cidr)) {
             errors.push(error);
         }
         let Some(except) = parse_cidr_sloppy(text) else {

@@ -13,7 +13,7 @@ use machinery::names::dns1123_subdomain;
 use machinery::{FieldError, FieldPath, meta};
 use serde_json::Value;
 
-use super::claim_status::device_id;
+use super::claim_status::{RESULTS, device_id};
 use crate::client::Client;
 use crate::deps::Deps;
 use crate::errors::Errors;
@@ -21,6 +21,9 @@ use crate::json::{Json, same};
 
 /// The label of a namespace whose claims may ask for devices that others use.
 const ADMIN_LABEL: &str = "resource.kubernetes.io/admin-access";
+
+/// The most drivers that a valid write can change: those of all allocated devices before and after it.
+const DRIVERS: usize = 2 * RESULTS;
 
 /// Refuses access for administrators outside of the namespaces that are marked for it.
 #[derive(Debug)]
@@ -161,7 +164,8 @@ impl StatusAccess {
         }
         verbs.push(format!("arbitrary-node:{}", request.verb));
         let mut denials = Vec::new();
-        for driver in changed_drivers(new, old) {
+        // A status with more of them is refused by validation, as none of its devices is allocated.
+        for driver in changed_drivers(new, old).into_iter().take(DRIVERS) {
             let mut first = None;
             for verb in &verbs {
                 let attributes = Attributes {

@@ -17,7 +17,7 @@ use crate::json::{Json, same};
 /// The most that a claim may be reserved for.
 const CONSUMERS: usize = 256;
 /// The most allocated devices.
-const RESULTS: usize = 32;
+pub(super) const RESULTS: usize = 32;
 /// The most conditions of a device.
 const CONDITIONS: usize = 8;
 /// The most addresses of a device.

@@ -87,14 +87,14 @@ fn nominated_node(errors: &mut Errors, path: &FieldPath<'_>, pod: &Value, old: &
 /// Addresses of the pod or of its node: at most one of each family. Those that were there stay as they are.
 fn addresses(errors: &mut Errors, path: &FieldPath<'_>, status: &Value, old: &Value, key: &str) {
     let list: Vec<&str> = status.list(key).iter().map(|ip| ip.text("ip")).collect();
-    let known: Vec<&str> = old
+    let known: Seen<&str> = old
         .dig("status")
         .list(key)
         .iter()
         .map(|ip| ip.text("ip"))
         .collect();
     for (index, ip) in list.iter().enumerate() {
-        for error in validate_ip_legacy(&path.index(index), ip, &known) {
+        for error in validate_ip_legacy(&path.index(index), ip, |ip| known.has(ip)) {
             errors.push(error);
         }
         if errors.is_full() {

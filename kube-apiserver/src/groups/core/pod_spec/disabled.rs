@@ -2,10 +2,9 @@
 
 use serde_json::Value;
 
+use super::CONTAINERS;
 use crate::deps::KindFeatures;
 use crate::json::Json;
-
-const CONTAINERS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
 
 /// Drops them of the specification at a path of an object.
 pub(crate) fn drop_disabled_at(features: KindFeatures, path: &str, object: &mut Value, old: &Value) {

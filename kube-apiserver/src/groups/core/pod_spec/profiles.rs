@@ -3,9 +3,10 @@
 use machinery::{FieldError, FieldPath, go};
 use serde_json::{Value, json};
 
-use super::paths;
+use super::{CONTAINERS, each_container, paths};
 use crate::errors::Errors;
 use crate::json::Json;
+use crate::unique::Seen;
 
 const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
 const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
@@ -17,8 +18,6 @@ const LOCALHOST: &str = "localhost/";
 /// The longest path of an AppArmor profile: Linux's, without the final zero.
 const PATH_BYTES: usize = 4_095;
 const TYPES: &[&str] = &["Localhost", "RuntimeDefault", "Unconfined"];
-/// The lists of containers, in the order in which upstream visits them.
-const LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 
 /// Checks the profiles of a pod's or a container's security context.
 pub(super) fn fields(errors: &mut Errors, path: &FieldPath<'_>, context: &Value) {
@@ -103,14 +102,18 @@ pub(crate) fn annotations(errors: &mut Errors, path: &FieldPath<'_>, pod: &Value
             }
         }
     }
+    // Gathered once: there may be many of both.
+    let mut names: Option<Seen<&str>> = None;
     for (key, value) in annotations() {
         let Some(container) = key.strip_prefix(APP_ARMOR) else {
             continue;
         };
         let path = path.key(key);
-        let spec = pod.dig("spec");
-        let names = LISTS.iter().flat_map(|list| spec.list(list));
-        if !names.into_iter().any(|one| one.text("name") == container) {
+        let names = names.get_or_insert_with(|| {
+            let lists = CONTAINERS.iter().flat_map(|list| pod.dig("spec").list(list));
+            lists.map(|one| one.text("name")).collect()
+        });
+        if !names.has(container) {
             errors.invalid(&path, container, "container not found");
         }
         if !matches!(value, "" | RUNTIME_DEFAULT | UNCONFINED) && !value.starts_with(LOCALHOST) {
@@ -154,19 +157,15 @@ pub(crate) fn forms_agree(errors: &mut Errors, path: &FieldPath<'_>, pod: &Value
         );
     }
     let mut each = |prefix: &str, key: &str, word: &str, inherited: &Value| {
-        for list in LISTS {
-            let at = path.child(list);
-            for (index, container) in spec.list(list).iter().enumerate() {
-                let Some(value) = annotation(&format!("{prefix}{}", container.text("name"))) else {
-                    continue;
-                };
-                let own = container.dig("securityContext").dig(key);
-                let profile = if own.is_null() { inherited } else { own };
-                let at = at.index(index);
-                let context = at.child("securityContext");
-                agree(errors, &context.child(key), value, profile, word);
-            }
-        }
+        each_container(path, spec, |at, container| {
+            let Some(value) = annotation(&format!("{prefix}{}", container.text("name"))) else {
+                return;
+            };
+            let own = container.dig("securityContext").dig(key);
+            let profile = if own.is_null() { inherited } else { own };
+            let context = at.child("securityContext");
+            agree(errors, &context.child(key), value, profile, word);
+        });
     };
     each(SECCOMP_CONTAINER, "seccompProfile", "seccomp", &Value::Null);
     if spec.text("os.name") != "windows" {
@@ -225,7 +224,7 @@ pub(crate) fn take_annotations(pod: &mut Value) -> Vec<String> {
         annotations.clone(),
         pod.dig("spec.securityContext.appArmorProfile").clone(),
     );
-    for list in LISTS {
+    for list in CONTAINERS {
         for container in pod.list_mut(&format!("spec.{list}")) {
             let key = format!("{APP_ARMOR}{}", container.text("name"));
             let Some(annotation) = annotations.get(&key).and_then(Value::as_str) else {

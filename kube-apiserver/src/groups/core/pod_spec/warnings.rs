@@ -5,7 +5,7 @@ use machinery::go;
 use machinery::names::ip::ip_warnings;
 use serde_json::Value;
 
-use super::profiles;
+use super::{CONTAINERS, profiles};
 use crate::groups::node_labels;
 use crate::json::Json;
 use crate::quantity::amount;
@@ -72,9 +72,6 @@ const ANNOTATIONS: &[(&str, &str)] = &[
         "non-functional in v1.11+; use the \"sysctls\" field instead",
     ),
 ];
-
-/// The lists of containers, in the order in which upstream visits them.
-const CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 
 /// The warnings for a pod or a template; `prefix` is empty for a pod and `spec.template` and the like for templates.
 pub(crate) fn warnings(prefix: &str, template: &Value) -> Vec<String> {

@@ -4,10 +4,10 @@ use machinery::FieldPath;
 use machinery::names::dns1123_subdomain;
 use serde_json::Value;
 
+use super::each_container;
 use crate::errors::Errors;
 use crate::json::Json;
 
-const LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 const DENIED: &str = "cannot be set for a windows pod";
 /// The longest credential specification, in bytes.
 const CREDENTIALS: usize = 64 * 1024;
@@ -48,16 +48,6 @@ const CONTAINER_FIELDS: &[&str] = &[
     "runAsUser",
     "runAsGroup",
 ];
-
-/// Visits containers of all kinds.
-fn each_container(path: &FieldPath<'_>, spec: &Value, mut visit: impl FnMut(&FieldPath<'_>, &Value)) {
-    for list in LISTS {
-        let at = path.child(list);
-        for (index, container) in spec.list(list).iter().enumerate() {
-            visit(&at.index(index), container);
-        }
-    }
-}
 
 /// The fields that an operating system excludes.
 pub(super) fn operating_system(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {

@@ -1,7 +1,7 @@
 //! Files of one volume that are in each other's way.
 //!
-//! A path is compared with those it can collide with alone: itself, what it lies in, and what lies in it. Every colliding pair is a warning,
-//! so warnings end at [`limits::WARNINGS`], as many as a response carries.
+//! A path is compared only with those that it can collide with: equal ones, the directories around it, and the files below it. Every colliding
+//! pair is a warning, so warnings end at [`limits::WARNINGS`], as many as a response carries.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,6 +9,10 @@ use machinery::{go, limits};
 use serde_json::Value;
 
 use crate::json::Json;
+
+/// Bytes of the paths of one pod that are compared: a path is looked up once for each directory around it, which costs the square of its
+/// length. Upstream has no bound. Past it: the volume is not compared, nor are those after it.
+const COMPARED_BYTES: usize = 32 << 10;
 
 /// A path and what it comes from.
 struct File<'v> {
@@ -28,6 +32,13 @@ impl File<'_> {
 /// Adds the warnings about the volumes of a pod or template.
 pub(super) fn warnings(out: &mut Vec<String>, volumes: &[Value]) {
     let most = out.len() + limits::WARNINGS;
+    let mut bytes = 0;
+    let mut compare = |out: &mut Vec<String>, name: &str, what: &str, files: Vec<File<'_>>| {
+        bytes += files.iter().map(|file| file.path.len()).sum::<usize>();
+        if bytes <= COMPARED_BYTES {
+            collisions(out, most, name, what, files);
+        }
+    };
     for volume in volumes {
         let name = volume.text("name");
         let plain = [
@@ -41,14 +52,14 @@ pub(super) fn warnings(out: &mut Vec<String>, volumes: &[Value]) {
                 "" => kind.to_owned(),
                 of => format!("{kind} {}", go::quote(source.text(of))),
             };
-            compare(out, most, name, &what, items(source, ""));
+            compare(out, name, &what, items(source, ""));
         }
         let mut files = Vec::new();
         for source in volume.list("projected.sources") {
-            if source
+            let is_empty = source
                 .as_object()
-                .is_none_or(|all| all.values().all(Value::is_null))
-            {
+                .is_none_or(|all| all.values().all(Value::is_null));
+            if is_empty && out.len() < most {
                 out.push(format!(
                     "volume {} (Projected) has no sources provided",
                     go::quote(name)
@@ -56,7 +67,7 @@ pub(super) fn warnings(out: &mut Vec<String>, volumes: &[Value]) {
             }
             files.extend(projected(source));
         }
-        compare(out, most, name, "Projected", files);
+        compare(out, name, "Projected", files);
     }
 }
 
@@ -111,7 +122,7 @@ fn projected(source: &Value) -> Vec<File<'_>> {
         .collect()
 }
 
-fn compare(out: &mut Vec<String>, most: usize, volume: &str, what: &str, files: Vec<File<'_>>) {
+fn collisions(out: &mut Vec<String>, most: usize, volume: &str, what: &str, files: Vec<File<'_>>) {
     let mut seen: Vec<File<'_>> = Vec::new();
     // The places of earlier files by path, with a slash at the end.
     let mut places: BTreeMap<String, Vec<usize>> = BTreeMap::new();
@@ -192,5 +203,15 @@ mod tests {
             &[json!({"name": "v", "secret": {"secretName": "s", "items": items}})],
         );
         assert_eq!(out.len(), limits::WARNINGS);
+        for (bytes, expected) in [(COMPARED_BYTES, 1), (COMPARED_BYTES + 2, 0)] {
+            let path = "a".repeat(bytes / 2);
+            let item = json!({"key": "a", "path": path});
+            let mut out = Vec::new();
+            warnings(
+                &mut out,
+                &[json!({"name": "v", "secret": {"secretName": "s", "items": [item, item]}})],
+            );
+            assert_eq!(out.len(), expected);
+        }
     }
 }

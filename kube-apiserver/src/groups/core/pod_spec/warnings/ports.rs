@@ -9,6 +9,7 @@ use machinery::go;
 use machinery::{FieldPath, limits};
 use serde_json::Value;
 
+use crate::groups::core::pod_spec::CONTAINERS;
 use crate::json::Json;
 
 /// As many of some places as there can be warnings.
@@ -74,7 +75,7 @@ pub(super) fn warnings(out: &mut Vec<String>, path: &FieldPath<'_>, spec: &Value
     let most = out.len() + limits::WARNINGS;
     let mut seen: Vec<Port<'_>> = Vec::new();
     let mut same_port: HashMap<(i64, &str), SamePort<'_>> = HashMap::new();
-    for list in super::CONTAINERS {
+    for list in CONTAINERS {
         let list_path = path.child(list);
         for (index, container) in spec.list(list).iter().enumerate() {
             let at = list_path.index(index);
@@ -90,7 +91,7 @@ pub(super) fn warnings(out: &mut Vec<String>, path: &FieldPath<'_>, spec: &Value
                     host: port.int("hostPort").unwrap_or_default(),
                     ip: port.text("hostIP"),
                 };
-                if port.host == 0 && !port.ip.is_empty() {
+                if port.host == 0 && !port.ip.is_empty() && out.len() < most {
                     let (number, protocol) = key;
                     out.push(format!(
                         "{}: hostIP set without hostPort: {{Name:{} HostPort:0 ContainerPort:{number} Protocol:{protocol} HostIP:{}}}",
