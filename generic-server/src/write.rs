@@ -8,7 +8,7 @@ mod collection;
 mod create;
 mod delete;
 pub(crate) mod managed;
-mod metadata;
+pub(crate) mod metadata;
 mod update;
 
 use std::sync::Arc;
@@ -220,6 +220,16 @@ impl<'a> WriteCall<'a> {
         }
     }
 
+    /// An object as it would be read after it was stored: in another version, it may lose what that does not have.
+    fn as_if_stored(self, object: Value) -> Result<Value, ApiError> {
+        match &self.resource.converter {
+            Some(Conversion::Rule(converter)) if self.resource.custom => {
+                converter.from_stored(converter.to_stored(object)?)
+            }
+            _ => Ok(object),
+        }
+    }
+
     async fn into_stored(self, object: Value) -> Result<Value, ApiError> {
         match &self.resource.converter {
             Some(Conversion::Rule(converter)) => converter.to_stored(object),
@@ -231,6 +241,9 @@ impl<'a> WriteCall<'a> {
     /// 422. Custom objects are named by the kind they claim to be.
     fn invalid(&self, object: &Value, errors: &[FieldError]) -> ApiError {
         let mut kind = self.resource.gvk.group_kind();
+        if let Some(group) = self.strategy.error_group() {
+            kind.group = group.into();
+        }
         if self.resource.custom {
             kind.kind = meta::kind(object).into();
         }

@@ -19,6 +19,7 @@ use crate::client::Client;
 use crate::deps::Deps;
 
 mod api;
+mod default_service_cidr;
 mod garbage;
 mod identity;
 mod legacy_tokens;
@@ -92,6 +93,19 @@ pub fn controllers(deps: &Deps, root_ca: watch::Receiver<String>, api: Arc<dyn D
         all.push(make(storage_migration::NAME, Box::pin(run)));
     }
     all
+}
+
+/// Keeps the ServiceCIDR that states the server's ranges of cluster addresses; writes go through `api` as any client's would.
+pub fn keep_service_cidr(
+    facts: &crate::Facts,
+    api: Arc<dyn Delegate>,
+) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    let client = Client::new(facts.directory.clone());
+    Box::pin(default_service_cidr::run(
+        client,
+        api,
+        facts.service_cidrs.clone(),
+    ))
 }
 
 /// Keeps the lease of the server on a host, until it is stopped.

@@ -23,7 +23,7 @@ mod discovery;
 mod events;
 pub(crate) mod flowcontrol;
 mod internal;
-mod networking;
+pub(crate) mod networking;
 mod node;
 mod node_labels;
 mod policy;

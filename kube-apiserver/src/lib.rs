@@ -40,7 +40,9 @@ pub use bootstrap::{
     ClusterAuthorities, Facts, Masters, bootstrap, bootstrap_fork, bootstrap_later, keep_endpoints,
     keep_flow_control,
 };
-pub use controllers::{CONTROLLERS, Controller, controllers, keep_identity, keep_token_tracking, keep_trust};
+pub use controllers::{
+    CONTROLLERS, Controller, controllers, keep_identity, keep_service_cidr, keep_token_tracking, keep_trust,
+};
 pub use deps::{Deps, IssuedToken, KindFeatures, TokenClaims, TokenIssuer, TokenLifetimes};
 pub use egress::read_egress;
 pub use groups::core::service_alloc::keep_node_ports;

@@ -61,6 +61,8 @@ pub(crate) struct Rules {
     /// Clients may say the status when they create.
     pub(crate) created_with_status: bool,
     pub(crate) status_meta: StatusMeta,
+    /// The group that refusals name, where it is another than the kind's: upstream stores Events of both groups as those of the core.
+    pub(crate) error_group: Option<&'static str>,
     /// What status writes look at in metadata, where that is other than what writes of the object do.
     pub(crate) status_metadata: Option<MetadataRules>,
     /// Changes of these top-level keys raise `metadata.generation`; empty: generation is the client's.
@@ -110,6 +112,7 @@ impl Rules {
         status: false,
         created_with_status: false,
         status_meta: StatusMeta::Free,
+        error_group: None,
         status_metadata: None,
         generation: &[],
         first_generation: Some(1),
@@ -253,6 +256,10 @@ impl Strategy for Kind {
 
     fn metadata_rules(&self) -> MetadataRules {
         self.rules.metadata
+    }
+
+    fn error_group(&self) -> Option<&'static str> {
+        self.rules.error_group
     }
 
     fn prepare_for_create(&self, ctx: &WriteContext<'_>, object: &mut Value) {

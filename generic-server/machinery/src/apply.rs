@@ -334,7 +334,10 @@ impl<'a> Tracking<'_, 'a> {
         // Without a change there is nothing to book, unless an entry of another version cannot be compared any more. Who owns nothing goes.
         let comparable = !misfits || entries.iter().all(|entry| entry.api_version == version);
         if difference.is_same() && comparable {
-            entries.retain(|entry| !entry.set.is_empty());
+            entries.retain(|entry| {
+                let known = entry.api_version == version || versions.schema(&entry.api_version).is_some();
+                known && !entry.set.is_empty()
+            });
             return Ok(());
         }
         let live = match old {

@@ -166,6 +166,8 @@ pub struct Node {
     pub fields: Box<[FieldDef]>,
     /// Indexes into `fields` in the order of protobuf numbers; fields without a number are not there.
     pub wire: Box<[u16]>,
+    /// Whether a list that is written even when it is empty can be in a value: for built-in types.
+    pub written_lists: bool,
     /// The schema of a map's values.
     pub additional: Option<NodeId>,
     /// The schema of a list's items.
@@ -204,6 +206,12 @@ pub struct FieldDef {
 }
 
 impl FieldDef {
+    /// Whether a list in the field, which `node` is the schema of, is written even when it is empty.
+    pub(crate) fn is_written_list(&self, node: &Node) -> bool {
+        // Strings in a message of their own are there or not, like a pointer.
+        !self.omit_empty && !self.pointer && node.format != Some(Format::WrappedStrings)
+    }
+
     /// The field numbers that lead to this field in protobuf: those of inlined messages, then its own.
     pub fn wire_path(&self) -> impl Iterator<Item = u32> {
         self.via

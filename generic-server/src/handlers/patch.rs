@@ -244,7 +244,7 @@ impl Patch {
     }
 
     /// The resourceVersion that the patch itself asks for.
-    fn resource_version(&self) -> Option<&str> {
+    pub(super) fn resource_version(&self) -> Option<&str> {
         match self.kind {
             PatchType::Json => self.value.as_array()?.iter().find_map(|operation| {
                 let path = operation.get("path")?.as_str()?;

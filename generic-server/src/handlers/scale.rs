@@ -10,11 +10,11 @@ use serde_json::{Map, Value, json};
 
 use super::options::WriteOptions;
 use super::patch::{Patch, PatchType, patched};
-use super::{Call, body, output};
+use super::{Call, body, output, update};
 use crate::request::Response;
 use crate::resource::{ScalePaths, ServedResource};
 use crate::write::managed::ScaleWrite;
-use crate::write::{self, Preconditions, UpdateRules};
+use crate::write::{self, Preconditions, UpdateRules, metadata};
 
 static SCHEMA: LazyLock<Option<KindSchema>> =
     LazyLock::new(|| machinery::schema::builtin().kind("autoscaling", "v1", "Scale"));
@@ -131,25 +131,12 @@ pub(super) async fn get(call: &Call<'_>, paths: &ScalePaths) -> Result<Response,
 /// Replaces the scale.
 pub(super) async fn update(call: &Call<'_>, paths: &ScalePaths) -> Result<Response, ApiError> {
     let options = WriteOptions::parse(call.head.uri.query(), "UpdateOptions", false)?;
-    let scale = body::typed(call, SCHEMA.as_ref(), "autoscaling/v1", "Scale", &options).await?;
+    let mut scale = body::typed(call, SCHEMA.as_ref(), "autoscaling/v1", "Scale", &options).await?;
     call.record(&scale);
-    let name = meta::name(&scale);
-    if name != call.name() {
-        let message = if name.is_empty() {
-            format!(
-                "the name of the object ({} based on URL) was undeterminable: name must be provided",
-                call.name()
-            )
-        } else {
-            format!(
-                "the name of the object ({name}) does not match the name on the URL ({})",
-                call.name()
-            )
-        };
-        return Err(ApiError::bad_request(message));
-    }
+    update::check_name(call, &mut scale)?;
+    let retry = meta::resource_version(&scale).is_empty();
     let mut make = |_: &Value, _: &Call<'_>| Ok(scale.clone());
-    write(call, paths, &options, Make::From(&mut make)).await
+    write(call, paths, &options, retry, Make::From(&mut make)).await
 }
 
 /// Patches the scale.
@@ -159,9 +146,10 @@ pub(super) async fn patch(call: &Call<'_>, paths: &ScalePaths) -> Result<Respons
     let options = WriteOptions::parse(call.head.uri.query(), "PatchOptions", kind.is_apply())?;
     let patch = Patch::parse(call, kind, bytes, &options)?;
     call.record_patch(&patch.value);
+    let retry = patch.resource_version().is_none();
     let schema = SCHEMA.as_ref().map(|s| s.root());
     if kind.is_apply() {
-        return write(call, paths, &options, Make::Apply(&patch.value)).await;
+        return write(call, paths, &options, retry, Make::Apply(&patch.value)).await;
     }
     let mut make = |scale: &Value, call: &Call<'_>| {
         let patched = patch.apply(scale, schema)?;
@@ -174,7 +162,7 @@ pub(super) async fn patch(call: &Call<'_>, paths: &ScalePaths) -> Result<Respons
             &options,
         )
     };
-    write(call, paths, &options, Make::From(&mut make)).await
+    write(call, paths, &options, retry, Make::From(&mut make)).await
 }
 
 /// How the new scale comes about.
@@ -191,13 +179,14 @@ async fn write(
     call: &Call<'_>,
     paths: &ScalePaths,
     options: &WriteOptions,
+    retry: bool,
     mut make: Make<'_>,
 ) -> Result<Response, ApiError> {
     let negotiated = call.negotiate()?;
     let resource = call.resource;
     let strategy = &*resource.strategy;
     let mut rules = UpdateRules {
-        retry: true,
+        retry,
         ..UpdateRules::default()
     };
     let write = call.write(strategy, "scale", options);
@@ -209,26 +198,6 @@ async fn write(
         let mut shown = shown(resource, live, paths).map_err(ApiError::raw_internal)?;
         shown.desired.get_or_insert(UNSET);
         let present = scale_of(live, &shown);
-        let scale = match &mut make {
-            Make::From(make) => make(&present, call)?,
-            Make::Apply(patch) => (*patch).clone(),
-        };
-        // The strategy of a custom resource judges the value where it is in the object.
-        if !resource.custom {
-            validate(&scale)?;
-        }
-        let uid = meta::uid(&scale);
-        if !uid.is_empty() && uid != meta::uid(live) {
-            let why = format!(
-                "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
-                meta::uid(live)
-            );
-            return Err(ApiError::conflict(&group, call.name(), why));
-        }
-        let version = meta::resource_version(&scale);
-        if !version.is_empty() && version != meta::resource_version(live) {
-            return Err(ApiError::modified(&group, call.name()));
-        }
         let mut object = live.clone();
         let writer = call.writer(strategy, "scale", options);
         // With its uid: what exists and is owned by nobody is not tracked.
@@ -240,16 +209,44 @@ async fn write(
             })
         };
         let before = bare(desired(&present));
-        let written = match &make {
-            Make::From(_) => ScaleWrite::Replaced(bare(desired(&scale))),
-            Make::Apply(patch) => ScaleWrite::Applied(patch, options.force.unwrap_or_default()),
+        let record = |written| writer.record_scale_ownership(&mut object, paths, before, written);
+        let (scale, replicas) = match &mut make {
+            Make::From(make) => {
+                let mut scale = make(&present, call)?;
+                update::check_name(call, &mut scale)?;
+                let replicas = desired(&record(ScaleWrite::Replaced(bare(desired(&scale))))?);
+                (scale, replicas)
+            }
+            Make::Apply(patch) => {
+                let force = options.force.unwrap_or_default();
+                let mut scale = record(ScaleWrite::Applied(patch, force))?;
+                update::check_name(call, &mut scale)?;
+                let replicas = desired(&scale);
+                (scale, replicas)
+            }
         };
-        let replicas = desired(&writer.record_scale_ownership(&mut object, paths, before, written)?);
+        // The strategy of a custom resource judges the value where it is in the object.
+        if !resource.custom {
+            validate(&scale)?;
+        }
         if replicas == i64::from(UNSET) {
             let path = accessor::dotted(&paths.spec_replicas);
             return Err(ApiError::bad_request(format!(
                 "the spec replicas field \"{path}\" cannot be empty"
             )));
+        }
+        let uid = meta::uid(&scale);
+        if !uid.is_empty() && uid != meta::uid(live) {
+            let why = format!(
+                "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+                meta::uid(live)
+            );
+            return Err(ApiError::conflict(&group, call.name(), why));
+        }
+        // The version that it names is that of the object.
+        let version = meta::resource_version(&scale);
+        if !version.is_empty() {
+            meta::set(&mut object, "resourceVersion", version.to_owned());
         }
         accessor::set_nested(&mut object, &paths.spec_replicas, replicas.into())
             .map_err(ApiError::raw_internal)?;
@@ -278,18 +275,18 @@ fn validate(scale: &Value) -> Result<(), ApiError> {
     let replicas = meta::dig(scale, &["spec", "replicas"])
         .cloned()
         .unwrap_or(Value::from(0));
-    if replicas.as_i64().is_some_and(|n| n >= 0) {
+    let mut errors = metadata::scale_errors(scale);
+    if !replicas.as_i64().is_some_and(|n| n >= 0) {
+        let spec = FieldPath::new("spec");
+        let why = "must be greater than or equal to 0";
+        errors.push(FieldError::invalid(&spec.child("replicas"), &replicas, why));
+    }
+    if errors.is_empty() {
         return Ok(());
     }
-    let spec = FieldPath::new("spec");
-    let fault = FieldError::invalid(
-        &spec.child("replicas"),
-        &replicas,
-        "must be greater than or equal to 0",
-    );
     Err(ApiError::invalid(
         &GroupKind::new("autoscaling", "Scale"),
         meta::name(scale),
-        &[fault],
+        &errors,
     ))
 }

@@ -52,14 +52,20 @@ pub(super) async fn handle(
     output::object(call.resource, &negotiated, output::Source::Stored(stored), code).await
 }
 
+/// The refusal of an object without a name.
+pub(super) fn unnamed(call: &Call<'_>) -> ApiError {
+    ApiError::bad_request(format!(
+        "the name of the object ({} based on URL) was undeterminable: name must be provided",
+        call.name()
+    ))
+}
+
 /// The object's name must be the one in the URL.
 pub(super) fn check_name(call: &Call<'_>, object: &mut Value) -> Result<(), ApiError> {
     let (name, namespace) = (call.name(), call.namespace());
     let own = meta::name(object);
     if own.is_empty() {
-        return Err(ApiError::bad_request(format!(
-            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
-        )));
+        return Err(unnamed(call));
     }
     if own != name {
         return Err(ApiError::bad_request(format!(

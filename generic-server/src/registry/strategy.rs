@@ -140,6 +140,8 @@ pub struct MetadataRules {
     pub on_create: bool,
     /// All of it on update, too: `generateName` by the kind's rule.
     pub on_update: bool,
+    /// What may not change, on update.
+    pub changes: bool,
     /// Finalizers without a domain have to be the standard ones.
     pub standard_finalizers: bool,
 }
@@ -149,17 +151,24 @@ impl MetadataRules {
     pub const ALL: MetadataRules = MetadataRules {
         on_create: true,
         on_update: true,
+        changes: true,
         standard_finalizers: true,
     };
     /// Nothing.
     pub const NONE: MetadataRules = MetadataRules {
         on_create: false,
         on_update: false,
+        changes: false,
         standard_finalizers: false,
     };
     /// All of it, on create alone.
     pub const CREATE: MetadataRules = MetadataRules {
         on_update: false,
+        ..MetadataRules::ALL
+    };
+    /// All of it, on update as on create.
+    pub const AS_NEW: MetadataRules = MetadataRules {
+        changes: false,
         ..MetadataRules::ALL
     };
     /// All of it, with any qualified name as a finalizer.
@@ -187,6 +196,11 @@ pub trait Strategy: Send + Sync + Debug {
     /// What the kind's own validation looks at in metadata.
     fn metadata_rules(&self) -> MetadataRules {
         MetadataRules::ALL
+    }
+
+    /// The group that refusals name, where it is another than the resource's.
+    fn error_group(&self) -> Option<&'static str> {
+        None
     }
 
     /// Clears what clients may not set on create (status, generation 1, ...).

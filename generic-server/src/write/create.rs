@@ -85,7 +85,7 @@ async fn create_named(
     if call.dry_run {
         return match store.find(call.namespace, &name).await? {
             Some(existing) => Err(exists(&resource, &name, &prefix, &existing.value())),
-            None => Ok(Stored::Value(object)),
+            None => call.as_if_stored(object).map(Stored::Value),
         };
     }
     // One that is no number is passed over, as upstream does.

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::registry::strategy::{OtherVersion, ResetVersions, Strategy, VersionSchemas};
 use crate::request::Authorized;
-use crate::resource::{ScalePaths, ServedResource};
+use crate::resource::{Decoding, ScalePaths, ServedResource};
 
 /// The longest name of a manager that is taken from a User-Agent.
 const MAX_MANAGER: usize = 128;
@@ -106,7 +106,13 @@ impl Versions for OfResource<'_> {
             return custom.schema(api_version).map(KindSchema::root);
         }
         let group = api_version.rsplit_once('/').map_or("", |(group, _)| group);
-        (group == &*self.resource.gvr.group).then_some(self.schema)
+        let of_group = group == &*self.resource.gvr.group;
+        let exists = || {
+            let version = &api_version[group.len()..].trim_start_matches('/');
+            *version == &*self.resource.gvk.version
+                || builtin().kind(group, version, &self.resource.gvk.kind).is_some()
+        };
+        (of_group && (self.resource.custom || exists())).then_some(self.schema)
     }
 
     fn convert(&self, object: &Value, api_version: &str) -> Result<Value, String> {
@@ -259,7 +265,8 @@ impl Writer<'_> {
         };
         let after = match written {
             ScaleWrite::Applied(patch, force) => {
-                apply::apply(Some(&before), patch, &versions, &options, force)?.object
+                let applied = apply::apply(Some(&before), patch, &versions, &options, force)?;
+                Decoding::Builtin(schema.clone()).reread_merged(applied)?
             }
             ScaleWrite::Replaced(mut after) => {
                 apply::update(Some(&before), &mut after, &versions, &options);

@@ -54,7 +54,6 @@ pub(super) fn keep_system_fields(object: &mut Value, live: &Value) {
             meta::set(object, key, live);
         }
     }
-    meta::set(object, "selfLink", Value::Null);
 }
 
 /// Faults of the metadata of a new object that its kind looks for.
@@ -95,6 +94,16 @@ pub(super) fn common_create_errors(call: &WriteCall<'_>, object: &Value) -> Vec<
     names::validate_object_meta(metadata, call.namespaced(), names::name_is_path_segment, &path)
 }
 
+/// Faults of the metadata of a scale that a client writes.
+pub(crate) fn scale_errors(scale: &Value) -> Vec<FieldError> {
+    let empty = serde_json::Map::new();
+    let metadata = meta::metadata(scale).unwrap_or(&empty);
+    let rule = crate::registry::strategy::subdomain_name;
+    let mut errors = names::validate_object_meta(metadata, true, rule, &FieldPath::new("metadata"));
+    errors.extend(finalizer_errors(scale));
+    errors
+}
+
 /// Built-in kinds know which finalizers may go without a domain.
 fn finalizer_errors(object: &Value) -> Vec<FieldError> {
     const STANDARD: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
@@ -123,11 +132,13 @@ pub(super) fn update_errors(call: &WriteCall<'_>, object: &Value, live: &Value) 
     let old = meta::metadata(live).unwrap_or(&empty);
     let mut errors = names::validate_object_meta(new, call.namespaced(), names::name_is_path_segment, &path);
     errors.extend(names::validate_object_meta_update(new, old, &path));
-    errors.extend(names::validate_object_meta_update(new, old, &path));
+    let rules = call.strategy.metadata_rules();
+    if call.resource.custom || rules.changes {
+        errors.extend(names::validate_object_meta_update(new, old, &path));
+    }
     if call.resource.custom {
         return errors;
     }
-    let rules = call.strategy.metadata_rules();
     if rules.standard_finalizers {
         errors.extend(finalizer_errors(object));
     }

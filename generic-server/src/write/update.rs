@@ -202,7 +202,9 @@ async fn change(
     cpu::slice().await;
     let gone = should_delete(call.strategy, &object, &live);
     if call.dry_run {
-        return Ok(Step::Done(Stored::Value(object)));
+        return call
+            .as_if_stored(object)
+            .map(|object| Step::Done(Stored::Value(object)));
     }
     let store = call.store()?;
     let (written, removed) = if gone {

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use generic_server::ApiError;
 use generic_server::admission::{AdmissionPlugin, Attributes, Operation};
 use generic_server::metrics::Collect;
+use generic_server::registry::Entry;
 use machinery::go;
 use machinery::{GroupVersionResource, meta};
 use serde_json::Value;
@@ -179,12 +180,12 @@ impl PodSecurity {
     fn evaluate(
         &self,
         attributes: &Attributes<'_>,
-        namespace: &Value,
+        namespace: &Entry,
         pod: &Value,
         enforce: bool,
     ) -> Result<(), ApiError> {
         let context = attributes.authorized.context();
-        let (policy, errors) = Policy::of(namespace, self.config.defaults);
+        let (policy, errors) = Policy::of_labels(|key| namespace.label(key), self.config.defaults);
         let audited = [policy.audit, policy.warn];
         let nothing = match enforce {
             true => policy.is_privileged(),
@@ -246,9 +247,9 @@ impl PodSecurity {
         Ok(())
     }
 
-    async fn namespace(&self, attributes: &Attributes<'_>) -> Result<Option<Value>, ApiError> {
+    async fn namespace(&self, attributes: &Attributes<'_>) -> Result<Option<Arc<Entry>>, ApiError> {
         self.client
-            .find(("", "namespaces"), "", attributes.namespace)
+            .entry(("", "namespaces"), "", attributes.namespace)
             .await
     }
 

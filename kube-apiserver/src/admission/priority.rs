@@ -63,8 +63,8 @@ impl AdmissionPlugin for Priority {
             );
             return Err(forbidden(attributes, Some(pod), why));
         }
-        let given = pod.text("spec.preemptionPolicy");
-        if !policy.is_empty() && !given.is_empty() && given != policy {
+        let given = pod.dig("spec.preemptionPolicy").as_str().unwrap_or(&policy);
+        if !policy.is_empty() && given != policy {
             let why = format!(
                 "the string value of PreemptionPolicy ({given}) must not be provided in pod spec; priority admission controller computed {policy} from the given PriorityClass name"
             );
@@ -106,7 +106,8 @@ impl Priority {
         let classes = self.0.list_readable(CLASSES, "").await?;
         let defaults = classes
             .iter()
-            .map(|e| e.value())
+            .filter(|class| class.mentions("globalDefault"))
+            .map(|class| class.value())
             .filter(|c| c.flag("globalDefault"));
         Ok(defaults.min_by_key(|c| c.int("value").unwrap_or_default()))
     }

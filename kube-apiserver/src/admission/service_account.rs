@@ -1,10 +1,12 @@
 //! ServiceAccount: every pod runs as a service account that exists, and gets its token and its pull secrets.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use generic_server::ApiError;
 use generic_server::admission::{AdmissionPlugin, Attributes, Operation};
+use generic_server::registry::Entry;
 use machinery::{GroupVersionResource, meta};
 use rand::RngExt;
 use serde_json::{Value, json};
@@ -47,7 +49,8 @@ impl AdmissionPlugin for ServiceAccount {
             spec.put("serviceAccountName", DEFAULT);
             spec.put("serviceAccount", DEFAULT);
         }
-        let account = self.account(attributes, pod).await?;
+        let found = self.account(attributes, pod).await?;
+        let account = members_of(&found, &["automountServiceAccountToken", "imagePullSecrets"]);
         let automount = match pod.dig("spec.automountServiceAccountToken").as_bool() {
             Some(asked) => asked,
             None => account
@@ -67,7 +70,7 @@ impl AdmissionPlugin for ServiceAccount {
                 .collect();
             spec.put("imagePullSecrets", secrets);
         }
-        self.check(attributes, pod).await
+        allows(&found, attributes, pod)
     }
 
     async fn validate(&self, attributes: &Attributes<'_>, object: Option<&Value>) -> Result<(), ApiError> {
@@ -79,17 +82,17 @@ impl AdmissionPlugin for ServiceAccount {
 }
 
 impl ServiceAccount {
-    async fn account(&self, attributes: &Attributes<'_>, pod: &Value) -> Result<Value, ApiError> {
+    async fn account(&self, attributes: &Attributes<'_>, pod: &Value) -> Result<Arc<Entry>, ApiError> {
         let name = pod.text("spec.serviceAccountName");
         let namespace = attributes.namespace;
-        let mut found = self.0.find(("", "serviceaccounts"), namespace, name).await?;
+        let mut found = self.0.entry(("", "serviceaccounts"), namespace, name).await?;
         // The default account of a new namespace is made in the background, and pods may come at once.
         let pause = Duration::from_millis(rand::random_range(100..200));
         let mut attempts = if name == DEFAULT { DEFAULT_ATTEMPTS } else { 1 };
         while found.is_none() && attempts > 1 {
             tokio::time::sleep(pause).await;
             attempts -= 1;
-            found = self.0.find(("", "serviceaccounts"), namespace, name).await?;
+            found = self.0.entry(("", "serviceaccounts"), namespace, name).await?;
         }
         found.ok_or_else(|| {
             forbidden(
@@ -127,17 +130,28 @@ impl ServiceAccount {
             return refuse(&why);
         }
         let account = self.account(attributes, pod).await?;
-        let enforced = meta::annotations(&account)
-            .and_then(|a| a.get(ENFORCE))
-            .and_then(Value::as_str)
-            .is_some_and(|text| text == "true" || text == "1");
-        match enforced {
-            true => match outside(&account, pod) {
-                Some(why) => refuse(&why),
-                None => Ok(()),
-            },
-            false => Ok(()),
-        }
+        allows(&account, attributes, pod)
+    }
+}
+
+/// The account where it has any of these members, null where it does not: few have, and then there is nothing to parse.
+fn members_of(account: &Entry, members: &[&str]) -> Value {
+    match members.iter().any(|member| account.mentions(member)) {
+        true => account.value(),
+        false => Value::Null,
+    }
+}
+
+/// Refuses secrets that an account does not list, where it enforces that.
+fn allows(account: &Entry, attributes: &Attributes<'_>, pod: &Value) -> Result<(), ApiError> {
+    let account = members_of(account, &[ENFORCE]);
+    let enforced = meta::annotations(&account)
+        .and_then(|a| a.get(ENFORCE))
+        .and_then(Value::as_str)
+        .is_some_and(|text| text == "true" || text == "1");
+    match enforced.then(|| outside(&account, pod)).flatten() {
+        Some(why) => Err(forbidden(attributes, Some(pod), why)),
+        None => Ok(()),
     }
 }
 

@@ -10,7 +10,7 @@ use crate::table;
 mod approval;
 mod certificate_signing_request;
 pub(crate) mod cluster_trust_bundle;
-mod pem;
+pub(crate) mod pem;
 pub(crate) mod pod_certificate_request;
 mod public_key;
 pub(crate) mod request;

@@ -11,7 +11,7 @@ mod ingress;
 mod ingress_class;
 mod ip_address;
 mod network_policy;
-mod service_cidr;
+pub(crate) mod service_cidr;
 
 pub(crate) fn v1(b: &Builder<'_>) -> Vec<Arc<ServedResource>> {
     vec![

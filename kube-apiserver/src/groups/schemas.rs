@@ -178,12 +178,15 @@ const OTHERS: &[(&str, &[&str])] = &[
     ("core/pod/status.rs", &["Pod"]),
     ("core/service_account/token.rs", &["TokenRequest", "Pod"]),
     ("core/service_alloc/late.rs", &["IPAddress"]),
+    ("core/service_alloc/ranges.rs", &["ServiceCIDR"]),
     ("events.rs", &["Event"]),
 ];
 
 /// Keys of maps, and of the options of streams, which no schema names.
 const KEYS: &[&str] = &[
     "batch.kubernetes.io/controller-uid",
+    "podSignature.podController",
+    "preferAvoidPods",
     "container",
     "stderr",
     "stdout",

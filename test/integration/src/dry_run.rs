@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use control_plane::ControlPlane;
 use serde_json::{Value, json};
 use storage::RangeRequest;
-use test_support::{Client, plane_with};
+use test_support::{Client, eventually, plane_with};
 
 const JSON: &str = "application/json";
 const MERGE: &str = "application/merge-patch+json";
@@ -64,6 +64,14 @@ fn request() -> String {
 }
 
 async fn set_up(client: &Client) {
+    // The server's own write of the first seconds.
+    eventually("the default ServiceCIDR is ready", async || {
+        let found = client
+            .get("/apis/networking.k8s.io/v1/servicecidrs/kubernetes")
+            .await;
+        (found.status == 200 && found.expect(200)["status"]["conditions"].is_array()).then_some(())
+    })
+    .await;
     let make = async |path: &str, object: Value| client.post(path, &object).await.expect(201);
     make("/api/v1/namespaces", json!({"metadata": {"name": "d"}})).await;
     let account = json!({"metadata": {"name": "default"}});

@@ -36,6 +36,7 @@ mod pod_certificates;
 mod protobuf;
 mod resource_versions;
 mod routes;
+mod service_ranges;
 mod signer;
 mod sockets;
 mod subresources;

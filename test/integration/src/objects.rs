@@ -247,3 +247,30 @@ async fn a_namespace_goes_with_everything_in_it() {
         .expect(404);
     plane.stop().await;
 }
+
+#[tokio::test]
+async fn a_patch_may_not_take_the_version_away_and_ownership_is_of_versions_that_exist() {
+    let (plane, client) = plane().await;
+    client.post(MAPS, &map("a", "1")).await.expect(201);
+    let path = format!("{MAPS}/a");
+    let patch =
+        async |body: &Value, code: u16| client.patch(&path, "merge-patch+json", body).await.expect(code);
+    let refused = patch(&json!({"apiVersion": ""}), 400).await;
+    assert_eq!(
+        refused["message"],
+        "the name of the object (a based on URL) was undeterminable: name must be provided"
+    );
+    patch(&json!({"kind": null}), 200).await;
+    let owned = |version: &str| json!({"apiVersion": version, "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {"f:key": {}}}, "manager": "m", "operation": "Update"});
+    for version in ["apps/v1", "v9", "nope/v1"] {
+        let written = patch(
+            &json!({"metadata": {"managedFields": [owned(version), owned("v1")]}}),
+            200,
+        )
+        .await;
+        let fields = written["metadata"]["managedFields"].as_array().expect("a list");
+        assert_eq!(fields.len(), 1, "{version}: {fields:?}");
+        assert_eq!(fields[0]["apiVersion"], "v1");
+    }
+    plane.stop().await;
+}

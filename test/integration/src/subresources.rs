@@ -246,3 +246,78 @@ async fn a_changed_definition_is_checked_without_being_written() {
     assert!(!documents.to_string().contains("impact"));
     plane.stop().await;
 }
+
+#[tokio::test]
+async fn a_scale_is_judged_as_the_object_that_it_is() {
+    let (plane, client) = plane().await;
+    let container = json!({"name": "c", "image": "i"});
+    let labels = json!({"a": "b"});
+    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": {"replicas": 1,
+        "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}}}});
+    let deployments = "/apis/apps/v1/namespaces/default/deployments";
+    client.post(deployments, &deployment).await.expect(201);
+    let path = format!("{deployments}/d/scale");
+    let scale = |metadata: Value, replicas: Value| json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": metadata, "spec": {"replicas": replicas}});
+    let named = |more: Value| {
+        let mut metadata = json!({"name": "d", "namespace": "default"});
+        metadata
+            .as_object_mut()
+            .zip(more.as_object())
+            .expect("objects")
+            .0
+            .extend(more.as_object().expect("an object").clone());
+        metadata
+    };
+    let cases = [
+        (
+            named(json!({"name": "e"})),
+            400,
+            "the name of the object (e) does not match the name on the URL (d)",
+        ),
+        (
+            named(json!({"namespace": "e"})),
+            400,
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ),
+        (
+            named(json!({"resourceVersion": "abc"})),
+            500,
+            "strconv.ParseUint: parsing \"abc\": invalid syntax",
+        ),
+        (named(json!({"resourceVersion": "0"})), 200, ""),
+        (
+            named(json!({"labels": {"a": "b c"}})),
+            422,
+            "Scale.autoscaling \"d\" is invalid: metadata.labels: Invalid value: \"b c\"",
+        ),
+    ];
+    for (metadata, code, message) in cases {
+        let body = scale(metadata, json!(2));
+        let put = client.put(&path, &body).await.expect(code);
+        let patched = client.patch(&path, "merge-patch+json", &body).await.expect(code);
+        for answer in [put, patched] {
+            let found = answer["message"].as_str().unwrap_or_default();
+            assert!(found.starts_with(message), "{body}: {found}");
+        }
+    }
+    let apply = async |manager: &str, replicas: Value, force: bool, code: u16| {
+        let body = scale(named(json!({})), replicas);
+        let path = format!("{path}?fieldManager={manager}&force={force}");
+        client.patch(&path, "apply-patch+yaml", &body).await.expect(code)
+    };
+    let typed = apply("m", json!("3"), true, 500).await;
+    assert_eq!(
+        typed["message"],
+        "failed to create typed patch object (default/d; autoscaling/v1, Kind=Scale): .spec.replicas: expected numeric (int or float), got string"
+    );
+    // Conflicts come before faults.
+    apply("m", json!(-3), false, 409).await;
+    apply("m", json!(-3), true, 422).await;
+    let wrapped = apply("m", json!(3_000_000_000_i64), true, 422).await;
+    assert_eq!(
+        wrapped["details"]["causes"][0]["message"],
+        "Invalid value: -1294967296: must be greater than or equal to 0"
+    );
+    assert_eq!(apply("m", json!(3), true, 200).await["spec"]["replicas"], 3);
+    plane.stop().await;
+}

@@ -152,6 +152,10 @@ impl Prepared {
             "cluster authentication trust",
             kube_apiserver::keep_trust(&self.facts),
         );
+        tasks.spawn(
+            "default ServiceCIDR",
+            kube_apiserver::keep_service_cidr(&self.facts, aggregator.clone()),
+        );
         tasks.spawn("token tracking", kube_apiserver::keep_token_tracking(&self.facts));
         if config.features.identity {
             let stop = tasks.stopping().clone().cancelled_owned();

@@ -101,6 +101,12 @@ impl<'a> Ty<'a> {
                 Ty::Untyped
             };
         }
+        if matches!(
+            node.format,
+            Some(Format::SchemaOrBool | Format::SchemaOrArray | Format::SchemaOrStrings)
+        ) {
+            return Ty::Deduced;
+        }
         // Named types stand for themselves: `preserve` of surrounding nodes does not apply to them.
         let preserve = node.preserve_unknown || (preserve && node.type_name.is_none());
         Ty::Node(schema, preserve)

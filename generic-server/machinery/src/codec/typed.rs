@@ -132,7 +132,9 @@ impl<'s> Findings<'s> {
     }
 
     pub(crate) fn unknown(&mut self, input: &[u8], name: &str) {
-        if self.has_room() {
+        // Unions of a schema and something else decode themselves in upstream, and not strictly.
+        let in_union = || self.structs.iter().any(|name| name.contains("JSONSchemaPropsOr"));
+        if self.has_room() && !in_union() {
             self.save(self.strict_path(input, name), StrictError::Unknown);
         }
     }
@@ -285,6 +287,12 @@ pub(crate) fn free_double(value: f64) -> Value {
     if value.fract() == 0.0 && value.abs() < 9e15 {
         #[expect(clippy::cast_possible_truncation, reason = "whole and below 2^53")]
         return Value::from(value as i64);
+    }
+    // Larger ones are their shortest digits, without an exponent.
+    if value.fract() == 0.0
+        && let Ok(whole) = value.to_string().parse::<i64>()
+    {
+        return Value::from(whole);
     }
     serde_json::Number::from_f64(value).map_or(Value::Null, Value::Number)
 }
@@ -492,9 +500,10 @@ pub(crate) fn keep(field: &FieldDef, node: &Node, value: &Value) -> bool {
         }
         // An empty list or map does not survive upstream's storage. Lists that are always written are emptied by [`drop_empty_lists`],
         // because they are owned until then; that of managed fields asks to stop tracking, and is taken out where
-        // ownership is recorded.
+        // ownership is recorded; policies of an autoscaler that are none at all are refused.
         Value::Array(items) => {
-            !items.is_empty() || is_raw(node) || !field.omit_empty || &*field.name == "managedFields"
+            let matters = matches!(&*field.name, "managedFields" | "policies");
+            !items.is_empty() || is_raw(node) || !field.omit_empty || matters
         }
         Value::Object(map) => !map.is_empty() || is_raw(node) || takes_fields(node),
         Value::Null => false,
@@ -504,7 +513,7 @@ pub(crate) fn keep(field: &FieldDef, node: &Node, value: &Value) -> bool {
 /// Brings an object to what upstream's storage gives back: empty lists that are always written become null.
 pub fn drop_empty_lists(schema: SchemaRef<'_>, value: &mut Value) {
     let node = schema.node();
-    if is_raw(node) {
+    if !node.written_lists {
         return;
     }
     match value {
@@ -513,12 +522,8 @@ pub fn drop_empty_lists(schema: SchemaRef<'_>, value: &mut Value) {
                 let Some((field, inner)) = schema.field(key) else {
                     continue;
                 };
-                // Strings in a message of their own are there or not, like a pointer.
-                let wrapped = inner.node().format == Some(Format::WrappedStrings);
                 match value {
-                    Value::Array(items)
-                        if items.is_empty() && !field.omit_empty && !field.pointer && !wrapped =>
-                    {
+                    Value::Array(items) if items.is_empty() && field.is_written_list(inner.node()) => {
                         *value = Value::Null;
                     }
                     Value::Array(_) | Value::Object(_) => drop_empty_lists(inner, value),

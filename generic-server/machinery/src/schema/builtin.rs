@@ -108,6 +108,7 @@ fn parse(table: &'static str) -> BuiltinSchemas {
     loader.close(current, &mut fields);
     loader.fill_schema_unions();
     loader.fill_copies();
+    loader.mark_written_lists();
     loader.kinds.sort_unstable();
     BuiltinSchemas {
         arena: Arc::new(Schema {
@@ -125,6 +126,38 @@ impl Loader {
         let id = NodeId(u32::try_from(self.nodes.len()).unwrap_or(u32::MAX));
         self.nodes.push(node);
         id
+    }
+
+    /// Finds the nodes whose values can hold a list that is always written, from those lists outwards.
+    fn mark_written_lists(&mut self) {
+        let index = |id: NodeId| id.0 as usize;
+        let mut holders: Vec<Vec<usize>> = vec![Vec::new(); self.nodes.len()];
+        let mut found = Vec::new();
+        for (at, node) in self.nodes.iter().enumerate() {
+            if node.format == Some(Format::Raw) {
+                continue;
+            }
+            let may_be_list = |node: &Node| {
+                matches!(node.ty, Type::Array | Type::Any)
+                    || matches!(node.format, Some(Format::SchemaOrArray | Format::SchemaOrStrings))
+            };
+            let has_list = node.fields.iter().any(|field| {
+                let inner = &self.nodes[index(field.node)];
+                may_be_list(inner) && field.is_written_list(inner)
+            });
+            if has_list {
+                found.push(at);
+            }
+            let inner = node.fields.iter().map(|field| field.node);
+            for held in inner.chain(node.additional).chain(node.items) {
+                holders[index(held)].push(at);
+            }
+        }
+        while let Some(at) = found.pop() {
+            if !std::mem::replace(&mut self.nodes[at].written_lists, true) {
+                found.append(&mut holders[at]);
+            }
+        }
     }
 
     fn name(&mut self, name: &'static str) -> Arc<str> {

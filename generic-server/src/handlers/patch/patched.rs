@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::Patch;
 use crate::decoding::{Decoding, shape};
 use crate::handlers::options::WriteOptions;
-use crate::handlers::{Call, body};
+use crate::handlers::{Call, body, update};
 
 /// The object that a patch made, read back as the resource's kind.
 pub(in crate::handlers) fn object(
@@ -70,6 +70,11 @@ pub(in crate::handlers) fn object_as(
     // A strategic patch is merged into the type itself, so what it says of the kind means nothing.
     if !patch.is_strategic() {
         let (sent_version, sent_kind) = (meta::api_version(&patched), meta::kind(&patched));
+        // Upstream reads it as the internal version then, which has no `metadata`.
+        if sent_version.is_empty() {
+            body::warn(call, "unknown field \"metadata\"");
+            return Err(update::unnamed(call));
+        }
         let other = |sent: &str, own: &str| !sent.is_empty() && sent != own;
         if other(sent_version, api_version) || other(sent_kind, kind) {
             fn or_own<'a>(sent: &'a str, own: &'a str) -> &'a str {

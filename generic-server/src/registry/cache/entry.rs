@@ -160,6 +160,12 @@ impl Entry {
         machinery::codec::sparse(&self.json, names).unwrap_or_else(|| self.value())
     }
 
+    /// Whether a text that JSON writes without escapes is anywhere in the object. Where the name of a member is not, the object need not be
+    /// parsed to know that it has no such member.
+    pub fn mentions(&self, text: &str) -> bool {
+        memchr::memmem::find(&self.json, text.as_bytes()).is_some()
+    }
+
     /// The namespace, or empty.
     pub fn namespace(&self) -> &str {
         let (from, to) = (self.facts.namespace_at as usize, self.facts.name_at as usize);

@@ -84,15 +84,14 @@ pub(super) fn version(text: &str) -> Result<Version, String> {
 }
 
 /// The labels of one object, with what is wrong with them.
-struct Labels<'a> {
-    object: &'a Value,
+struct Labels<F> {
+    value: F,
     errors: Vec<FieldError>,
 }
 
-impl<'a> Labels<'a> {
+impl<'a, F: Fn(&str) -> Option<&'a str>> Labels<F> {
     fn get(&self, name: &str) -> Option<&'a str> {
-        let labels = meta::labels(self.object)?;
-        labels.get(&format!("{PREFIX}{name}"))?.as_str()
+        (self.value)(&format!("{PREFIX}{name}"))
     }
 
     /// The meaning of a label, if it is there; an invalid one is recorded as an error, and `or` used instead.
@@ -128,9 +127,18 @@ impl Policy {
     /// The policy of a namespace, and the errors of its labels: an invalid level is enforced as the strictest and neither audited
     /// nor warned of.
     pub(super) fn of(namespace: &Value, defaults: Policy) -> (Policy, Vec<FieldError>) {
+        let labels = meta::labels(namespace);
+        Policy::of_labels(|key| labels?.get(key)?.as_str(), defaults)
+    }
+
+    /// The same of the labels by their keys.
+    pub(super) fn of_labels<'a>(
+        label: impl Fn(&str) -> Option<&'a str>,
+        defaults: Policy,
+    ) -> (Policy, Vec<FieldError>) {
         let mut policy = defaults;
         let mut labels = Labels {
-            object: namespace,
+            value: label,
             errors: Vec::new(),
         };
         let enforce = labels.read("enforce", level, Level::Restricted);

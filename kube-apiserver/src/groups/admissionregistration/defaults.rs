@@ -18,12 +18,12 @@ fn scopes(rules: &mut [Value]) {
 /// The webhooks of a configuration; mutating ones also say when they are called again.
 pub(super) fn webhooks(object: &mut Value, mutating: bool) {
     for hook in object.list_mut("webhooks") {
-        hook.fill_text("failurePolicy", "Fail");
-        hook.fill_text("matchPolicy", "Equivalent");
+        hook.fill("failurePolicy", "Fail");
+        hook.fill("matchPolicy", "Equivalent");
         selectors(hook);
         hook.fill("timeoutSeconds", 10);
         if mutating {
-            hook.fill_text("reinvocationPolicy", "Never");
+            hook.fill("reinvocationPolicy", "Never");
         }
         scopes(hook.list_mut("rules"));
         if let Some(service) = hook.dig_mut("clientConfig.service") {
@@ -37,7 +37,7 @@ pub(super) fn matching(resources: &mut Value) {
     if resources.is_null() {
         return;
     }
-    resources.fill_text("matchPolicy", "Equivalent");
+    resources.fill("matchPolicy", "Equivalent");
     selectors(resources);
     scopes(resources.list_mut("resourceRules"));
     scopes(resources.list_mut("excludeResourceRules"));
@@ -46,7 +46,7 @@ pub(super) fn matching(resources: &mut Value) {
 /// A policy.
 pub(super) fn policy(object: &mut Value) {
     let spec = object.ensure("spec");
-    spec.fill_text("failurePolicy", "Fail");
+    spec.fill("failurePolicy", "Fail");
     if let Some(resources) = spec.dig_mut("matchConstraints") {
         matching(resources);
     }

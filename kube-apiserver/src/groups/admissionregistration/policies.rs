@@ -97,12 +97,16 @@ pub(super) fn binding(errors: &mut Errors, object: &Value, mutating: bool) {
     }
 }
 
+/// A text that has a default, so that an empty one is wrong rather than missing.
+fn one_of(errors: &mut Errors, path: &FieldPath<'_>, object: &Value, key: &str, known: &[&str]) {
+    match object.dig(key).as_str() {
+        Some(text) => _ = errors.one_of(&path.child(key), text, known),
+        None => errors.required(&path.child(key), ""),
+    }
+}
+
 fn common(errors: &mut Errors, root: &FieldPath<'_>, spec: &Value) {
-    errors.required_one_of(
-        &root.child("failurePolicy"),
-        spec.text("failurePolicy"),
-        &["Fail", "Ignore"],
-    );
+    one_of(errors, root, spec, "failurePolicy", &["Fail", "Ignore"]);
     if spec.has("paramKind") {
         param_kind(errors, &root.child("paramKind"), spec.dig("paramKind"));
     }
@@ -178,11 +182,7 @@ fn param_kind(errors: &mut Errors, path: &FieldPath<'_>, value: &Value) {
 }
 
 fn matching(errors: &mut Errors, path: &FieldPath<'_>, resources: &Value) {
-    errors.required_one_of(
-        &path.child("matchPolicy"),
-        resources.text("matchPolicy"),
-        &["Equivalent", "Exact"],
-    );
+    one_of(errors, path, resources, "matchPolicy", &["Equivalent", "Exact"]);
     for key in ["namespaceSelector", "objectSelector"] {
         match resources.has(key) {
             true => selector(errors, &path.child(key), resources.dig(key)),

@@ -218,6 +218,7 @@ pub(super) fn validate_spec(errors: &mut Errors, path: &FieldPath<'_>, spec: &Va
             Some((domain, rest)) if !rest.is_empty() => {
                 errors.text(&at, domain, machinery::names::dns1123_subdomain(domain));
             }
+            _ if manager.is_empty() => errors.required(&at, ""),
             _ => errors.invalid(
                 &at,
                 manager,

@@ -13,17 +13,17 @@ const DASHES: &str = "-----";
 
 /// A block.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Block<'p> {
+pub(crate) struct Block<'p> {
     /// The label after `BEGIN`.
-    pub(super) kind: &'p str,
+    pub(crate) kind: &'p str,
     /// Whether it has headers.
-    pub(super) headers: bool,
+    pub(crate) headers: bool,
     /// Its content.
-    pub(super) bytes: Vec<u8>,
+    pub(crate) bytes: Vec<u8>,
 }
 
 /// The first block of a text, and what follows it.
-pub(super) fn first(text: &str) -> Option<(Block<'_>, &str)> {
+pub(crate) fn first(text: &str) -> Option<(Block<'_>, &str)> {
     // From the beginning of the innermost block that is open.
     let mut open: Option<&str> = None;
     let mut rest = text;

@@ -32,6 +32,7 @@ pub(crate) static RULES: Rules = Rules {
 
 pub(crate) static RULES_V1: Rules = Rules {
     metadata: MetadataRules::CREATE,
+    error_group: Some(""),
     default: |object| object.fill("eventTime", Value::Null),
     validate: validate_v1,
     validate_update: validate_v1_update,
@@ -206,7 +207,11 @@ fn validate_v1_update(errors: &mut Errors, event: &Value, old: &Value) {
         ("reportingInstance", "reportingInstance"),
     ] {
         if !same(event.dig(key), old.dig(key)) {
-            errors.invalid_value(&FieldPath::new(name), event.dig(key), crate::errors::IMMUTABLE);
+            // A text that is gone is an empty one.
+            let gone = event.dig(key).is_null() && old.dig(key).is_string();
+            let empty = Value::from("");
+            let shown = if gone { &empty } else { event.dig(key) };
+            errors.invalid_value(&FieldPath::new(name), shown, crate::errors::IMMUTABLE);
         }
     }
 }

@@ -4,7 +4,7 @@ use generic_server::registry::strategy::{FieldValue, SelectableField};
 use machinery::names::ip::{cidr_warnings, parse_cidr_sloppy, validate_cidr_legacy};
 use machinery::names::label_value;
 use machinery::names::object_meta::validate_label_name;
-use machinery::{FieldError, FieldPath};
+use machinery::{FieldError, FieldPath, meta};
 use serde_json::Value;
 
 use super::pod_spec::taint_effect;
@@ -36,12 +36,14 @@ pub(crate) static RULES: Rules = Rules {
         }
     },
     validate: |errors, object| {
+        avoided_pods(errors, object);
         taints(errors, object);
         resources(errors, object);
         networks(errors, object);
         declared_features(errors, object);
     },
     validate_update: |errors, object, old| {
+        avoided_pods(errors, object);
         networks(errors, object);
         update(errors, object, old);
     },
@@ -55,6 +57,56 @@ pub(crate) static RULES: Rules = Rules {
     },
     ..Rules::PLAIN
 };
+
+/// The annotation by which a node asks that pods of some controllers be kept away.
+const AVOID_PODS: &str = "scheduler.alpha.kubernetes.io/preferAvoidPods";
+
+fn avoided_pods(errors: &mut Errors, object: &Value) {
+    let annotation = meta::annotations(object).and_then(|all| all.get(AVOID_PODS));
+    let text = annotation.and_then(Value::as_str).unwrap_or_default();
+    if text.is_empty() {
+        return;
+    }
+    let annotations = FieldPath::new("metadata.annotations");
+    let unreadable = match machinery::codec::json::value(text.as_bytes()) {
+        Ok(Value::Null) => return,
+        Ok(avoided) if avoided.is_object() => {
+            let entries = avoided.dig("preferAvoidPods");
+            match entries {
+                Value::Null => return,
+                Value::Array(entries) => {
+                    return avoided_entries(errors, &annotations.child(AVOID_PODS), entries);
+                }
+                _ => {}
+            }
+            "json: cannot unmarshal into Go struct field AvoidPods.preferAvoidPods of type []v1.PreferAvoidPodsEntry".into()
+        }
+        Ok(_) => "json: cannot unmarshal into Go value of type v1.AvoidPods".into(),
+        Err(error) => error.to_string(),
+    };
+    errors.invalid(&annotations.child("AvoidPods"), AVOID_PODS, unreadable);
+}
+
+fn avoided_entries(errors: &mut Errors, path: &FieldPath<'_>, entries: &[Value]) {
+    for (index, entry) in entries.iter().enumerate() {
+        let path = path.index(index);
+        let path = path.child("PodSignature");
+        let controller = entry.dig("podSignature.podController");
+        if controller.is_null() {
+            errors.required(&path, "");
+        } else if !controller.flag("controller") {
+            let path = path.child("PodController");
+            errors.invalid_value(
+                &path.child("Controller"),
+                &false.into(),
+                "must point to a controller",
+            );
+        }
+        if errors.is_full() {
+            return;
+        }
+    }
+}
 
 /// Fields that upstream's type always writes, and what can be allocated where only the capacity is said.
 fn default(object: &mut Value) {

@@ -6,7 +6,7 @@ use machinery::{FieldError, FieldPath};
 use serde_json::{Value, json};
 
 use super::claim_spec::{access_modes, class, positive, volume_mode};
-use super::pod_spec::{csi_driver, no_backsteps, node_selector, volume_source};
+use super::pod_spec::{csi_driver, no_backsteps, node_selector, shown_source, volume_source};
 use crate::errors::{Errors, IMMUTABLE};
 use crate::groups::node_labels;
 use crate::json::{Json, is_zero, same};
@@ -228,7 +228,7 @@ fn validate_spec(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
 fn one_source(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
     let mut one = false;
     for key in SOURCES.iter().filter(|key| spec.has(key)) {
-        let at = path.child(key);
+        let at = path.child(shown_source(key));
         // Upstream counts a flexible volume, but does not look whether there is another.
         if one && *key != "flexVolume" {
             let at = path.child(if *key == "cephfs" { "cephFS" } else { key });

@@ -1,8 +1,8 @@
 //! PersistentVolumeClaim.
 
-use machinery::FieldPath;
 use machinery::names::qualified_name;
 use machinery::quantity::Quantity;
+use machinery::{FieldPath, meta};
 use serde_json::{Value, json};
 
 use super::claim_spec;
@@ -97,6 +97,25 @@ fn fixed_part(object: &Value, old: &Value) -> Value {
     spec
 }
 
+/// The annotation that named the class stays, unless the field takes its place.
+fn class_annotation(errors: &mut Errors, object: &Value, old: &Value) {
+    let of = |claim: &'_ Value| -> Option<String> {
+        let annotation = meta::annotations(claim)?.get(CLASS)?;
+        annotation.as_str().map(str::to_owned)
+    };
+    let (new, before) = (of(object), of(old));
+    let moved = before.is_some()
+        && !old.has("spec.storageClassName")
+        && object.dig("spec.storageClassName").as_str() == before.as_deref()
+        && (new.is_none() || new == before);
+    let (new, before) = (new.unwrap_or_default(), before.unwrap_or_default());
+    if !moved && new != before {
+        let metadata = FieldPath::new("metadata");
+        let path = metadata.child("annotations");
+        errors.invalid(&path.child(CLASS), new, IMMUTABLE);
+    }
+}
+
 fn validate_update(errors: &mut Errors, object: &Value, old: &Value) {
     let path = FieldPath::new("spec");
     claim_spec::validate_beside(errors, &path, object.dig("spec"), old.dig("spec"));
@@ -104,6 +123,7 @@ fn validate_update(errors: &mut Errors, object: &Value, old: &Value) {
         let text = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
         errors.forbidden(&path, text);
     }
+    class_annotation(errors, object, old);
     let size = |object: &Value| amount(object.dig("spec.resources.requests.storage"));
     // What is not said is nothing.
     let amount_or_zero = |found: Option<Quantity>| found.unwrap_or(Quantity::ZERO);

@@ -33,7 +33,7 @@ pub(crate) use paths::no_backsteps;
 pub(crate) use resources::{Claims, resources};
 pub(crate) use scheduling::{node_selector, taint_effect, tolerations};
 pub(crate) use template_metadata::template_metadata;
-pub(crate) use volumes::{csi_driver, expiration, one as volume_source};
+pub(crate) use volumes::{csi_driver, expiration, one as volume_source, shown_source};
 pub(crate) use warnings::{claim_fractions, warnings};
 
 /// The lists of containers, in the order in which upstream visits them.

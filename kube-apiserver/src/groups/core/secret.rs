@@ -1,5 +1,7 @@
 //! Secret.
 
+mod key_pair;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use generic_server::registry::strategy::SelectableField;
@@ -102,15 +104,15 @@ fn warnings(object: &Value) -> Vec<String> {
     if object.text("type") != "kubernetes.io/tls" {
         return Vec::new();
     }
-    let data = object.object_at("data").and_then(|data| data.get("tls.crt"));
-    let bytes = data
-        .and_then(Value::as_str)
-        .and_then(|text| STANDARD.decode(text).ok());
-    let bytes = bytes.unwrap_or_default();
-    if String::from_utf8_lossy(&bytes).contains("-----BEGIN ") {
-        return Vec::new();
-    }
-    vec!["tls: failed to find any PEM data in certificate input".into()]
+    let bytes = |key: &str| {
+        let value = object.object_at("data").and_then(|data| data.get(key));
+        let text = value.and_then(Value::as_str).unwrap_or_default();
+        STANDARD.decode(text).unwrap_or_default()
+    };
+    key_pair::check(&bytes("tls.crt"), &bytes("tls.key"))
+        .err()
+        .into_iter()
+        .collect()
 }
 
 #[cfg(test)]

@@ -111,7 +111,7 @@ fn default(service: &mut Value) {
     }
     let kind = spec.text("type").to_owned();
     if matches!(&*kind, "ClusterIP" | "NodePort" | "LoadBalancer") {
-        spec.fill_text("internalTrafficPolicy", "Cluster");
+        spec.fill("internalTrafficPolicy", "Cluster");
     }
     if kind == "LoadBalancer" {
         spec.fill("allocateLoadBalancerNodePorts", true);
@@ -131,6 +131,11 @@ fn default(service: &mut Value) {
 }
 
 /// Fields that no longer apply after a change of type are dropped, unless the client changed it too.
+/// Whether the type of a service uses node ports, whether or not it gets some of its own accord.
+fn uses_node_ports(service: &Value) -> bool {
+    matches!(service.text("spec.type"), "NodePort" | "LoadBalancer")
+}
+
 pub(super) fn drop_by_type(service: &mut Value, old: &Value) {
     if service.text("spec.type") == "ExternalName" {
         service.ensure("spec").take_key("internalTrafficPolicy");
@@ -148,7 +153,7 @@ pub(super) fn drop_by_type(service: &mut Value, old: &Value) {
             service.ensure("spec").take_key("ipFamilyPolicy");
         }
     }
-    if needs_node_port(old) && !needs_node_port(service) && same_ports(service, old) {
+    if uses_node_ports(old) && !uses_node_ports(service) && same_ports(service, old) {
         for port in service.list_mut("spec.ports") {
             port.take_key("nodePort");
         }

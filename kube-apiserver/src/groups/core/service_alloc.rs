@@ -8,6 +8,7 @@ mod families;
 mod late;
 mod ledger;
 mod patch;
+mod ranges;
 mod shared;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -28,6 +29,7 @@ use self::address::{Claim, Owner};
 use self::families::{family, init_families};
 use self::ledger::{Allocation, Held, Ledger, Pending, Search, allocations, ports};
 use self::patch::{normalize, patch_allocated};
+use self::ranges::Ranges;
 use self::shared::{CLAIMS_PER_WRITE, Entered, SharedPorts};
 use super::service::{drop_by_type, headless, keeps_addresses, needs_health_check, needs_node_port};
 use crate::client::Client;
@@ -49,9 +51,11 @@ const MOST_GUARDS: usize = 100;
 #[derive(Debug)]
 pub(super) struct Allocator {
     client: Client,
+    /// The ranges of the flag. They say which families there are.
     cidrs: Vec<Cidr>,
     ports: RangeInclusive<u16>,
     ledger: tokio::sync::Mutex<Ledger>,
+    ranges: parking_lot::Mutex<Ranges>,
     pending: Pending,
     /// How many writes were given up. Each may still be on its way to the store.
     given_up: Arc<AtomicU64>,
@@ -149,6 +153,7 @@ impl Allocator {
             cidrs: deps.service_cidrs.clone(),
             ports: deps.node_ports.clone(),
             ledger: tokio::sync::Mutex::default(),
+            ranges: parking_lot::Mutex::default(),
             pending: Pending::default(),
             given_up: Arc::default(),
             shared: SharedPorts::of(deps),
@@ -268,6 +273,7 @@ impl Allocator {
         elsewhere: &HashSet<Allocation>,
     ) -> Result<(Vec<IpAddr>, Vec<u16>, Held, BTreeSet<u16>), ApiError> {
         let mut held = Held::new(&self.pending);
+        let ranges = self.ranges().await?;
         let mut ledger = self.ledger.lock().await;
         // In this order: a write that is no longer pending after this line is in the snapshot, or counted.
         let busy = self.pending.lock().clone();
@@ -289,7 +295,7 @@ impl Allocator {
             held: (!ctx.dry_run).then_some(&mut held),
             ports: Vec::new(),
         };
-        let ips = self.addresses(&mut search, service, kept)?;
+        let ips = self.addresses(&mut search, &ranges, service, kept)?;
         self.node_ports(&mut search, service, kept)?;
         let ports = search.ports;
         // One that is damaged can only be deleted; one whose key comes has its ports again. A shared range knows them.
@@ -316,9 +322,19 @@ impl Allocator {
         Ok(claimed)
     }
 
+    /// The ranges of all ServiceCIDRs that are ready, as the cache has them; those of the flag where the kind is not served.
+    async fn ranges(&self) -> Result<Vec<Cidr>, ApiError> {
+        let Ok(cidrs) = self.client.resource(("networking.k8s.io", "servicecidrs")) else {
+            return Ok(self.cidrs.clone());
+        };
+        let cache = cidrs.store.as_system().cache().await?;
+        Ok(self.ranges.lock().follow(&cache.snapshot().objects, &self.cidrs))
+    }
+
     fn addresses(
         &self,
         search: &mut Search<'_>,
+        ranges: &[Cidr],
         service: &mut Value,
         kept: &Seen<Allocation>,
     ) -> Result<Vec<IpAddr>, ApiError> {
@@ -329,18 +345,13 @@ impl Allocator {
         let mut ips: Vec<String> = service.strings("spec.clusterIPs").map(str::to_owned).collect();
         let mut new = Vec::new();
         for (index, family_name) in families.iter().enumerate() {
-            let cidr = self.cidrs.iter().find(|cidr| family(cidr.first()) == family_name);
-            let Some(cidr) = cidr else { continue };
+            let mut of_family = ranges.iter().filter(|cidr| family(cidr.first()) == family_name);
             if let Some(text) = ips.get(index) {
                 let Ok(ip) = text.parse::<IpAddr>() else { continue };
                 if kept.has(&Allocation::Ip(ip)) {
                     continue;
                 }
-                let last = cidr.size() - 1;
-                let inside = cidr
-                    .offset(ip)
-                    .is_some_and(|offset| offset != 0 && (cidr.is_v6() || offset != last));
-                let why = match inside {
+                let why = match of_family.any(|cidr| ranges::has(cidr, ip)) {
                     false => "the provided network does not match the current range",
                     true if !search.take(Allocation::Ip(ip)) => "provided IP is already allocated",
                     true => {
@@ -350,9 +361,10 @@ impl Allocator {
                 };
                 return Err(bad_ip(service, text, why));
             }
-            let size = cidr.size() - if cidr.is_v6() { 1 } else { 2 }.min(cidr.size());
-            let band = if size < 16 { 0 } else { (size / 16).clamp(16, 256) };
-            let found = search.next(&cidr.to_string(), size, band, |n| Allocation::Ip(cidr.nth(n + 1)));
+            let found = of_family.find_map(|cidr| {
+                let (size, band) = ranges::size(cidr);
+                search.next(&cidr.to_string(), size, band, |n| Allocation::Ip(cidr.nth(n + 1)))
+            });
             let Some(Allocation::Ip(ip)) = found else {
                 return Err(ApiError::internal(format!(
                     "failed to allocate a serviceIP for Service {}: range is full",

@@ -1,5 +1,6 @@
 //! EndpointSlice.
 
+use generic_server::registry::strategy::MetadataRules;
 use machinery::names::ip::{ip_warnings, validate_ip};
 use machinery::names::object_meta::validate_labels;
 use machinery::names::{
@@ -16,6 +17,7 @@ use crate::rules::Rules;
 use crate::unique::Seen;
 
 pub(crate) static RULES: Rules = Rules {
+    metadata: MetadataRules::AS_NEW,
     generation: &["endpoints", "ports", "addressType", "metadata.labels"],
     default: |object| {
         for port in object.list_mut("ports") {

@@ -1,5 +1,6 @@
 //! FlowSchema.
 
+use generic_server::registry::strategy::MetadataRules;
 use machinery::names::{dns1123_label, dns1123_subdomain};
 use machinery::{FieldError, FieldPath, meta};
 use serde_json::{Value, json};
@@ -11,6 +12,7 @@ use crate::json::Json;
 use crate::rules::{Rules, StatusMeta};
 
 pub(crate) static RULES: Rules = Rules {
+    metadata: MetadataRules::AS_NEW,
     status: true,
     status_meta: StatusMeta::Stored,
     generation: &["spec"],

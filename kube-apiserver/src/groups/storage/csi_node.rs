@@ -1,5 +1,6 @@
 //! CSINode.
 
+use generic_server::registry::strategy::MetadataRules;
 use std::collections::HashMap;
 
 use machinery::FieldPath;
@@ -13,6 +14,7 @@ use crate::rules::Rules;
 use crate::unique::Seen;
 
 pub(crate) static RULES: Rules = Rules {
+    metadata: MetadataRules::AS_NEW,
     unconditional_update: false,
     returns_deleted: true,
     validate,

@@ -61,7 +61,7 @@ pub(super) fn attacks() -> Vec<Attack> {
             |arena| Box::pin(long_value(arena)),
         ),
     ];
-    let lists: [(&str, Run); 13] = [
+    let lists: [(&str, Run); 17] = [
         ("Pod: 20,000 volumes", |arena| {
             pod(
                 arena,
@@ -156,6 +156,18 @@ pub(super) fn attacks() -> Vec<Attack> {
             )
         }),
         ("Job: 20,000 rules of its pod failure policy", |arena| job(arena)),
+        (
+            "Pod: 4,000 profiles by annotation of as many containers",
+            |arena| profiles(arena),
+        ),
+        ("Pod: 40 mounted volumes of 500 paths of 60 parts each", |arena| {
+            paths(arena)
+        }),
+        ("Pod status: 20,000 addresses, twice", |arena| addresses(arena)),
+        (
+            "ResourceClaim status: devices of 20,000 drivers, by who may speak for none",
+            |arena| devices(arena),
+        ),
     ];
     attacks.extend(lists.map(|(name, run)| attack(name, "5d", Place::Large, LONG, run)));
     attacks
@@ -299,5 +311,91 @@ fn job(arena: &Arena) -> Playing<'_> {
             },
         });
         create(arena, arena.path_of("batch/v1", "jobs"), &object).await
+    })
+}
+
+/// Rules that hold annotations against containers.
+fn profiles(arena: &Arena) -> Playing<'_> {
+    Box::pin(async move {
+        let annotations: serde_json::Map<String, Value> = (0..4_000)
+            .map(|i| {
+                let key = format!("container.apparmor.security.beta.kubernetes.io/c{i}");
+                (key, Value::from("runtime/default"))
+            })
+            .collect();
+        let object = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "long", "annotations": annotations},
+            "spec": {"containers": items(4_000, |i| json!({"name": format!("c{i}"), "image": "i"}))},
+        });
+        create(arena, arena.path("pods"), &object).await
+    })
+}
+
+/// Warnings that hold the paths of volumes against each other, with all directories around each.
+fn paths(arena: &Arena) -> Playing<'_> {
+    Box::pin(async move {
+        let volume = |of: usize| {
+            let file = |i: usize| json!({"key": "k", "path": format!("{}{of}-{i}", "a/".repeat(60))});
+            let files: Vec<Value> = (0..500).map(file).collect();
+            json!({"name": format!("v{of}"), "configMap": {"name": "c", "items": files}})
+        };
+        let object = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "long"},
+            "spec": {"containers": [{"name": "c", "image": "i"}], "volumes": (0..40).map(volume).collect::<Vec<_>>()},
+        });
+        create(arena, arena.path("pods"), &object).await
+    })
+}
+
+/// Rules that look for each address of an update in the stored object. The administrator writes: a tenant may not.
+fn addresses(arena: &Arena) -> Playing<'_> {
+    Box::pin(async move {
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "addressed"},
+            "spec": {"containers": [{"name": "c", "image": "i"}]},
+        });
+        arena.made(&arena.path("pods"), &pod).await?;
+        let status = json!({"status": {"hostIPs": items(20_000, |i| json!({"ip": format!("010.1.{}.{}", i / 250, i % 250)}))}});
+        let path = arena.path("pods/addressed/status");
+        let mut outcome = Outcome::new();
+        for _ in 0..2 {
+            let shot = Shot::patch(&path, "application/merge-patch+json", status.to_string());
+            outcome.count(&arena.send(shot).await?);
+        }
+        arena
+            .gone(&arena.path("pods/addressed?gracePeriodSeconds=0"))
+            .await?;
+        Ok(outcome)
+    })
+}
+
+/// Questions to the authorizer, one for each driver that a status names.
+fn devices(arena: &Arena) -> Playing<'_> {
+    Box::pin(async move {
+        let claims = arena.path_of("resource.k8s.io/v1", "resourceclaims");
+        let claim = json!({
+            "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "driven"},
+            "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "c"}}]}},
+        });
+        arena.made(&claims, &claim).await?;
+        let rbac = arena.path_of("rbac.authorization.k8s.io/v1", "");
+        let role = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "status"},
+            "rules": [{"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims/status"], "verbs": ["patch"]}],
+        });
+        arena.made(&format!("{rbac}roles"), &role).await?;
+        let binding = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "status"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "status"},
+            "subjects": [{"kind": "ServiceAccount", "name": "tenant", "namespace": arena.namespace}],
+        });
+        arena.made(&format!("{rbac}rolebindings"), &binding).await?;
+        let device = |i| json!({"driver": format!("d{i}.example.com"), "pool": "p", "device": "d"});
+        let status = json!({"status": {"devices": items(20_000, device)}});
+        let path = format!("{claims}/driven/status");
+        let shot = Shot::patch(path, "application/merge-patch+json", status.to_string()).by(&arena.tenant);
+        let outcome = arena.shoot(shot).await?;
+        arena.gone(&format!("{claims}/driven")).await?;
+        Ok(outcome)
     })
 }

@@ -175,7 +175,8 @@ fn a_schema_in_a_schema_is_typed_too() {
         &json!({"type": "object", "additionalProperties": false, "items": [{}], "default": {"a": 1.0}, "maximum": 5,
             "properties": {"a": {"additionalProperties": {"type": "string"}}}})
     );
-    assert_eq!(found.strict.len(), 2, "{:?}", found.strict);
+    // In a union upstream does not look for unknown fields.
+    assert_eq!(found.strict.len(), 1, "{:?}", found.strict);
 }
 
 #[track_caller]

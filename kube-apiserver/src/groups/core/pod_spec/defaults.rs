@@ -158,11 +158,6 @@ fn default_container(container: &mut Value) {
             default_handler(handler);
         }
     }
-    if let Some(context) = container.dig_mut("securityContext")
-        && context.has("procMount")
-    {
-        context.fill_text("procMount", "Default");
-    }
 }
 
 fn default_handler(handler: &mut Value) {

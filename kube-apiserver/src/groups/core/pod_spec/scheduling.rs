@@ -325,7 +325,7 @@ pub(super) fn spread(errors: &mut Errors, path: &FieldPath<'_>, list: &[Value]) 
         let at = path.index(index);
         let skew = constraint.int("maxSkew").unwrap_or_default();
         if skew <= 0 {
-            errors.invalid(&at.child("maxSkew"), skew, "must be greater than 0");
+            errors.invalid(&at.child("maxSkew"), skew, "must be greater than zero");
         }
         let key = constraint.text("topologyKey");
         if key.is_empty() {
@@ -346,7 +346,7 @@ pub(super) fn spread(errors: &mut Errors, path: &FieldPath<'_>, list: &[Value]) 
         if let Some(min) = constraint.int("minDomains") {
             let at = at.child("minDomains");
             if min <= 0 {
-                errors.invalid(&at, min, "must be greater than 0");
+                errors.invalid(&at, min, "must be greater than zero");
             }
             if action != "DoNotSchedule" {
                 errors.invalid(
@@ -488,8 +488,8 @@ mod tests {
         check(
             &of(&[constraint(json!({"maxSkew": 0, "minDomains": 0}))]),
             &[
-                "spec.topologySpreadConstraints[0].maxSkew: Invalid value: 0: must be greater than 0",
-                "spec.topologySpreadConstraints[0].minDomains: Invalid value: 0: must be greater than 0",
+                "spec.topologySpreadConstraints[0].maxSkew: Invalid value: 0: must be greater than zero",
+                "spec.topologySpreadConstraints[0].minDomains: Invalid value: 0: must be greater than zero",
             ],
         );
         check(

@@ -101,7 +101,6 @@ fn source(errors: &mut Errors, path: &FieldPath<'_>, volume: &Value, owner: Spec
         if value.is_null() {
             continue;
         }
-        let at = path.child(kind);
         if found {
             // Two have other names in upstream's paths.
             let shown = match *kind {
@@ -113,7 +112,7 @@ fn source(errors: &mut Errors, path: &FieldPath<'_>, volume: &Value, owner: Spec
             continue;
         }
         found = true;
-        one(errors, &at, kind, value);
+        one(errors, &path.child(shown_source(kind)), kind, value);
         if *kind == "ephemeral" && !owner.name.is_empty() && !volume.text("name").is_empty() {
             let claim = format!("{}-{}", owner.name, volume.text("name"));
             for text in dns1123_subdomain(&claim) {
@@ -146,6 +145,14 @@ const NEEDED: &[(&str, &[&str])] = &[
     ("portworxVolume", &["volumeID"]),
     ("scaleIO", &["gateway", "system", "volumeName"]),
 ];
+
+/// What upstream's paths call a source in which a fault is.
+pub(crate) fn shown_source(kind: &str) -> &str {
+    match kind {
+        "gcePersistentDisk" => "persistentDisk",
+        kind => kind,
+    }
+}
 
 /// One source of a pod's volume or of a persistent volume.
 pub(crate) fn one(errors: &mut Errors, path: &FieldPath<'_>, kind: &str, value: &Value) {

@@ -17,14 +17,19 @@ const COMPARED_BYTES: usize = 32 << 10;
 /// A path and what it comes from.
 struct File<'v> {
     path: &'v str,
-    source: String,
+    /// The kind of the source, or its part; empty where the volume has one source alone.
+    kind: &'static str,
+    /// The name of the source, where it has one.
+    name: Option<&'v str>,
 }
 
 impl File<'_> {
     fn show(&self) -> String {
-        match self.source.as_str() {
-            "" => go::quote(self.path),
-            source => format!("{} ({source})", go::quote(self.path)),
+        let path = go::Quoted(self.path);
+        match (self.kind, self.name) {
+            ("", _) => path.to_string(),
+            (kind, None) => format!("{path} ({kind})"),
+            (kind, Some(name)) => format!("{path} ({kind} {})", go::Quoted(name)),
         }
     }
 }
@@ -33,28 +38,30 @@ impl File<'_> {
 pub(super) fn warnings(out: &mut Vec<String>, volumes: &[Value]) {
     let most = out.len() + limits::WARNINGS;
     let mut bytes = 0;
-    let mut compare = |out: &mut Vec<String>, name: &str, what: &str, files: Vec<File<'_>>| {
-        bytes += files.iter().map(|file| file.path.len()).sum::<usize>();
-        if bytes <= COMPARED_BYTES {
-            collisions(out, most, name, what, files);
-        }
-    };
+    let mut files = Vec::new();
     for volume in volumes {
         let name = volume.text("name");
         let plain = [
-            ("configMap", "name", "ConfigMap"),
-            ("secret", "secretName", "Secret"),
-            ("downwardAPI", "", "DownwardAPI"),
+            ("configMap", Some("name"), "ConfigMap"),
+            ("secret", Some("secretName"), "Secret"),
+            ("downwardAPI", None, "DownwardAPI"),
         ];
+        let mut compare = |out: &mut Vec<String>, files: &mut Vec<File<'_>>, kind, of: Option<&str>| {
+            bytes += files.iter().map(|file| file.path.len()).sum::<usize>();
+            if bytes <= COMPARED_BYTES && collide(files) {
+                let what = match of {
+                    None => String::from(kind),
+                    Some(of) => format!("{kind} {}", go::Quoted(of)),
+                };
+                collisions(out, most, name, &what, files);
+            }
+            files.clear();
+        };
         for (key, of, kind) in plain {
             let source = volume.dig(key);
-            let what = match of {
-                "" => kind.to_owned(),
-                of => format!("{kind} {}", go::quote(source.text(of))),
-            };
-            compare(out, name, &what, items(source, ""));
+            files.extend(items(source, "", None));
+            compare(out, &mut files, kind, of.map(|of| source.text(of)));
         }
-        let mut files = Vec::new();
         for source in volume.list("projected.sources") {
             let is_empty = source
                 .as_object()
@@ -65,68 +72,82 @@ pub(super) fn warnings(out: &mut Vec<String>, volumes: &[Value]) {
                     go::quote(name)
                 ));
             }
-            files.extend(projected(source));
+            projected(&mut files, source);
         }
-        compare(out, name, "Projected", files);
+        compare(out, &mut files, "Projected", None);
     }
 }
 
-fn items<'v>(source: &'v Value, what: &str) -> Vec<File<'v>> {
-    let file = |item: &'v Value| File {
+fn items<'v>(
+    source: &'v Value,
+    kind: &'static str,
+    name: Option<&'v str>,
+) -> impl Iterator<Item = File<'v>> + use<'v> {
+    let files = source.list("items").iter();
+    files.map(move |item| File {
         path: item.text("path"),
-        source: what.to_owned(),
-    };
-    source.list("items").iter().map(file).collect()
+        kind,
+        name,
+    })
 }
 
-/// The files of one source of a projected volume.
-fn projected(source: &Value) -> Vec<File<'_>> {
+/// Adds the files of one source of a projected volume.
+fn projected<'v>(files: &mut Vec<File<'v>>, source: &'v Value) {
     for (key, kind) in [("configMap", "ConfigMap"), ("secret", "Secret")] {
         let one = source.dig(key);
         if one.has("items") {
-            return items(one, &format!("{kind} {}", go::quote(one.text("name"))));
+            return files.extend(items(one, kind, Some(one.text("name"))));
         }
     }
-    if source.has("downwardAPI.items") {
-        return items(source.dig("downwardAPI"), "DownwardAPI");
+    let downward = source.dig("downwardAPI");
+    if downward.has("items") {
+        return files.extend(items(downward, "DownwardAPI", None));
     }
-    let one = |path, source: String| vec![File { path, source }];
-    if source.has("serviceAccountToken") {
-        return one(
-            source.text("serviceAccountToken.path"),
-            "ServiceAccountToken".into(),
-        );
+    let mut add = |path, kind, name| files.push(File { path, kind, name });
+    let token = source.dig("serviceAccountToken");
+    if !token.is_null() {
+        return add(token.text("path"), "ServiceAccountToken", None);
     }
     let bundle = source.dig("clusterTrustBundle");
     if !bundle.is_null() {
         let name = bundle.dig("name").as_str().unwrap_or(bundle.text("signerName"));
-        return one(
-            bundle.text("path"),
-            format!("ClusterTrustBundle {}", go::quote(name)),
-        );
+        return add(bundle.text("path"), "ClusterTrustBundle", Some(name));
     }
     let parts = [
-        ("certificateChainPath", "chain"),
-        ("keyPath", "key"),
-        ("credentialBundlePath", "credential bundle"),
+        ("certificateChainPath", "PodCertificate chain"),
+        ("keyPath", "PodCertificate key"),
+        ("credentialBundlePath", "PodCertificate credential bundle"),
     ];
     let certificate = source.dig("podCertificate");
-    let part = |(key, what): &(&str, &str)| File {
-        path: certificate.text(key),
-        source: format!("PodCertificate {what}"),
-    };
-    parts
-        .iter()
-        .map(part)
-        .filter(|file| !file.path.is_empty())
-        .collect()
+    for (key, kind) in parts {
+        match certificate.text(key) {
+            "" => {}
+            path => add(path, kind, None),
+        }
+    }
 }
 
-fn collisions(out: &mut Vec<String>, most: usize, volume: &str, what: &str, files: Vec<File<'_>>) {
+/// Whether any two are in each other's way: the usual case, that none are, is told without allocating for each.
+fn collide(files: &[File<'_>]) -> bool {
+    if files.len() < 2 {
+        return false;
+    }
+    let paths = files.iter().map(|file| file.path.trim_end_matches('/'));
+    let mut paths: Vec<&[u8]> = paths.filter(|path| !path.is_empty()).map(str::as_bytes).collect();
+    // With a slash behind each, what lies in a directory follows it at once.
+    paths.sort_unstable_by(|a, b| a.iter().chain(b"/").cmp(b.iter().chain(b"/")));
+    paths.windows(2).any(|pair| {
+        pair[1]
+            .strip_prefix(pair[0])
+            .is_some_and(|rest| matches!(rest, [] | [b'/', ..]))
+    })
+}
+
+fn collisions(out: &mut Vec<String>, most: usize, volume: &str, what: &str, files: &mut Vec<File<'_>>) {
     let mut seen: Vec<File<'_>> = Vec::new();
     // The places of earlier files by path, with a slash at the end.
     let mut places: BTreeMap<String, Vec<usize>> = BTreeMap::new();
-    for mut file in files {
+    for mut file in files.drain(..) {
         file.path = file.path.trim_end_matches('/');
         if file.path.is_empty() {
             continue;
