@@ -4,7 +4,7 @@ use std::sync::{Arc, LazyLock};
 
 use machinery::apply::Applied;
 use machinery::codec::{self, DecodeError, Decoded, StrictError};
-use machinery::schema::{KindSchema, Node, NodeId, Schema, SchemaRef};
+use machinery::schema::{DefaultsGrowth, KindSchema, Node, NodeId, Schema, SchemaRef};
 use machinery::{ApiError, custom};
 use serde_json::Value;
 
@@ -82,6 +82,7 @@ pub(crate) fn shape(schema: Option<&KindSchema>, decoded: &mut Decoded) -> Resul
         let arena = Schema {
             nodes: vec![Node::default()],
             root: Some(NodeId(0)),
+            defaults: DefaultsGrowth::default(),
         };
         KindSchema::new(Arc::new(arena), NodeId(0))
     });

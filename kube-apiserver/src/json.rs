@@ -119,7 +119,11 @@ impl Json for Value {
 
     fn put(&mut self, key: &str, value: impl Into<Value>) {
         if let Some(object) = self.as_object_mut() {
-            object.insert(key.into(), value.into());
+            let value = value.into();
+            // A list that grows item by item is written as often as it has items.
+            #[cfg(test)]
+            steps::count_all(value.as_array().map_or(1, Vec::len));
+            object.insert(key.into(), value);
         }
     }
 
@@ -215,7 +219,12 @@ pub(crate) mod steps {
 
     /// Counts a step: a look-up of a field, or a comparison.
     pub(crate) fn count() {
-        STEPS.set(STEPS.get() + 1);
+        count_all(1);
+    }
+
+    /// Counts as many: what is moved or copied.
+    pub(crate) fn count_all(steps: usize) {
+        STEPS.set(STEPS.get() + steps);
     }
 
     /// How many steps an action makes on this thread.

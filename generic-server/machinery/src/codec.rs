@@ -18,7 +18,8 @@ pub mod yaml;
 
 use std::fmt;
 
-pub(crate) use memory::{Memory, NODE, key_weight, weight};
+pub use memory::weight;
+pub(crate) use memory::{Memory, NODE, key_weight, too_large};
 pub use sparse::sparse;
 
 /// Why bytes are no object. Display is upstream's text.

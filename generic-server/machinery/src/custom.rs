@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::codec::{DecodeError, Memory, typed, weight};
+use crate::codec::{DecodeError, too_large, typed, weight};
 use crate::field::clip;
 use crate::schema::{SchemaRef, builtin};
 use crate::{FieldError, FieldPath, limits, steps};
@@ -229,10 +229,16 @@ pub fn default(schema: SchemaRef<'_>, value: &mut Value) {
 /// The same of an object that a client sends: a small item of a list may get a default of any length.
 ///
 /// # Errors
-/// When the defaults take more memory than a decoded body may ([`limits::DECODED_BYTES`]).
+/// When the defaults take more memory than they may ([`limits::DEFAULTED_BYTES`]).
 pub fn default_decoded(schema: SchemaRef<'_>, value: &mut Value) -> Result<(), DecodeError> {
-    let mut memory = Memory::default();
-    fill(schema, value, &mut |default| memory.take(weight(default)))
+    let mut made = 0;
+    fill(schema, value, &mut |default| {
+        made += weight(default);
+        if made > limits::DEFAULTED_BYTES {
+            return too_large(limits::DEFAULTED_BYTES);
+        }
+        Ok(())
+    })
 }
 
 /// A check that a default must pass before it is applied.
@@ -505,9 +511,50 @@ mod tests {
             let mut value = Value::Array(vec![json!({}); items]);
             default_decoded(root(&schema), &mut value).map(|()| value[items - 1]["a"].as_str().map(str::len))
         };
-        let most = limits::DECODED_BYTES / (text.len() + size_of::<Value>());
+        let most = limits::DEFAULTED_BYTES / (text.len() + size_of::<Value>());
         assert_eq!(filled(most), Ok(Some(text.len())));
         assert!(filled(most + 1).is_err());
+    }
+
+    #[test]
+    fn what_defaults_may_add_is_known_before() {
+        #[track_caller]
+        fn check(props: Value, bytes: usize, at_least: usize, below: usize) {
+            let added = schema(props).defaults.of_body(bytes);
+            assert!((at_least..below).contains(&added), "{added}");
+        }
+        let text = |bytes: usize| json!({"type": "string", "default": "x".repeat(bytes)});
+        let object = |properties: Value| json!({"type": "object", "properties": properties});
+        let list = |items: Value| json!({"type": "array", "items": items});
+        check(object(json!({"a": {"type": "string"}})), 3_000, 0, 1);
+        check(object(json!({"a": text(10_000)})), 3_000_000, 10_000, 11_000);
+        // As much as a list of empty objects takes anyway.
+        check(list(object(json!({"a": text(100)}))), 3_000, 0, 1);
+        check(
+            list(object(json!({"a": text(1_000)}))),
+            3_000,
+            1_000_000,
+            1_100_000,
+        );
+        check(
+            object(
+                json!({"m": {"type": "object", "additionalProperties": list(object(json!({"a": text(1_000)})))}}),
+            ),
+            3_000,
+            1_000_000,
+            1_100_000,
+        );
+        // Nulls are replaced, and defaults have defaults.
+        let mut item = text(1_000);
+        check(list(item.take()), 3_000, 1_000_000, 1_100_000);
+        let nested = json!({"type": "object", "default": {}, "properties": {"b": text(1_000)}});
+        check(list(object(json!({"a": nested}))), 3_000, 1_000_000, 3_000_000);
+        check(
+            list(object(json!({"a": text(100_000)}))),
+            3_000_000,
+            limits::DEFAULTED_BYTES,
+            limits::DEFAULTED_BYTES + 1,
+        );
     }
 
     #[test]

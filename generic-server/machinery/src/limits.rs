@@ -30,6 +30,10 @@ pub const YAML_NODES: usize = 500_000;
 /// a kilobyte. Enough for a body of nothing but numbers; real objects take a tenth. Upstream has no bound. Past it: 400.
 pub const DECODED_BYTES: usize = 128 << 20;
 
+/// Memory that the defaults of one custom object may take that a client sends, as the decoders estimate it: a list of empty items has a default
+/// of any length for each. More than the store takes of one object. Upstream has no bound. Past it: 400.
+pub const DEFAULTED_BYTES: usize = 16 << 20;
+
 /// Unknown and duplicate fields that are reported of one body, and bytes of their paths ([`MESSAGE_BYTES`]); the others are
 /// passed over, as upstream does past the same figure.
 pub const STRICT_ERRORS: usize = 100;

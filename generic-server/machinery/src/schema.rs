@@ -222,6 +222,32 @@ impl FieldDef {
     }
 }
 
+/// How far defaults make an object larger than it was sent, in bytes of memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DefaultsGrowth {
+    /// Once for an object.
+    pub once: usize,
+    /// For each item of the list or map whose items have the largest.
+    pub each: usize,
+}
+
+impl DefaultsGrowth {
+    /// The smallest item of a list, with the comma before it: `,{}`.
+    const ITEM_BYTES: usize = 3;
+    /// Defaults of an item that take less than this are as much as decoding makes of small objects anyway.
+    const LARGE: usize = 512;
+
+    /// The most that can be added to an object that is sent in so many bytes.
+    pub fn of_body(self, bytes: usize) -> usize {
+        let items = match self.each {
+            0..Self::LARGE => 0,
+            _ => bytes / Self::ITEM_BYTES,
+        };
+        let added = self.once.saturating_add(items.saturating_mul(self.each));
+        added.min(crate::limits::DEFAULTED_BYTES)
+    }
+}
+
 /// An arena of nodes. Immutable once made; shared by `Arc`.
 #[derive(Debug, Clone, Default)]
 pub struct Schema {
@@ -229,6 +255,8 @@ pub struct Schema {
     pub nodes: Vec<Node>,
     /// The node of the whole object (a custom resource's version); for the built-in arena kinds are found by name.
     pub root: Option<NodeId>,
+    /// What the defaults of a custom resource's version may add to its objects.
+    pub defaults: DefaultsGrowth,
 }
 
 /// A node in its arena. Copy it freely.
@@ -249,6 +277,11 @@ impl KindSchema {
     /// The kind at `root` in `arena`.
     pub fn new(arena: Arc<Schema>, root: NodeId) -> Self {
         KindSchema { arena, root }
+    }
+
+    /// What defaults may add to objects.
+    pub fn defaults(&self) -> DefaultsGrowth {
+        self.arena.defaults
     }
 
     /// Where to start walking.

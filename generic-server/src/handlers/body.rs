@@ -122,10 +122,18 @@ fn texts(decoded: Decoded) -> (Value, Vec<String>) {
     )
 }
 
+/// Defaults may make a large object of a small body, which then counts as what it may become.
+pub(super) async fn weigh_defaults(call: &Call<'_>, bytes: usize) {
+    if let Decoding::Custom(schema) = &call.resource.decoding {
+        cpu::heavy(schema.defaults().of_body(bytes)).await;
+    }
+}
+
 /// The object of a create or update, of the resource's kind at its version.
 pub(super) async fn object(call: &Call<'_>, options: &WriteOptions) -> Result<Value, ApiError> {
     let encoding = encoding(call)?;
     let bytes = bytes(call).await?;
+    weigh_defaults(call, bytes.len()).await;
     let gvk = &call.resource.gvk;
     let target = Target {
         api_version: &gvk.api_version(),

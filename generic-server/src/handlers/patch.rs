@@ -98,6 +98,10 @@ pub(super) async fn handle(
     let negotiated = call.negotiate()?;
     let bytes = body::bytes(call).await?;
     let options = WriteOptions::parse(call.head.uri.query(), "PatchOptions", kind.is_apply())?;
+    // A JSON patch may copy what is there.
+    let copies = kind == PatchType::Json && memchr::memmem::find(&bytes, b"copy").is_some();
+    let grown = if copies { limits::JSON_PATCH_COPY_BYTES } else { 0 };
+    body::weigh_defaults(call, bytes.len() + grown).await;
     let patch = Patch::parse(call, kind, bytes, &options)?;
     call.record_patch(&patch.value);
     cpu::slice().await;

@@ -204,3 +204,106 @@ fn validation_is_linear_in_the_lists_of_an_object() {
     assert!(judged > 500, "{judged}");
     assert!(errors.is_empty(), "{judged} judged:\n{}", errors.join("\n"));
 }
+
+/// Objects with lists that belong together, of which the places alone show one at a time.
+fn together() -> Vec<(&'static str, &'static str, fn(usize) -> Value)> {
+    fn list(count: usize, item: impl Fn(usize) -> Value) -> Value {
+        (0..count).map(item).collect()
+    }
+    fn map(count: usize, key: impl Fn(usize) -> String) -> Value {
+        let members = (0..count).map(|index| (key(index), Value::from("v")));
+        members.collect::<Map<_, _>>().into()
+    }
+    fn selecting(count: usize) -> Value {
+        json!({
+            "topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule",
+            "matchLabelKeys": list(count, |index| format!("k{index}").into()),
+            "mismatchLabelKeys": list(count, |index| format!("m{index}").into()),
+            "labelSelector": {"matchExpressions": list(count, |index| json!({"key": format!("j{index}"), "operator": "Exists"}))},
+        })
+    }
+    fn labelled(count: usize, spec: Value) -> Value {
+        let key = |index: usize| format!("{}{}", if index % 2 == 0 { "k" } else { "m" }, index / 2);
+        json!({"metadata": {"name": "p", "labels": map(2 * count, key)}, "spec": spec})
+    }
+    vec![
+        ("pods", "labels and keys of a spread constraint", |count| {
+            labelled(count, json!({"topologySpreadConstraints": [selecting(count)]}))
+        }),
+        ("pods", "labels and keys of an affinity term", |count| {
+            let terms = json!({"requiredDuringSchedulingIgnoredDuringExecution": [selecting(count)]});
+            labelled(count, json!({"affinity": {"podAffinity": terms}}))
+        }),
+        ("pods", "profiles by annotation and containers", |count| {
+            let key = |index| format!("container.apparmor.security.beta.kubernetes.io/c{index}");
+            json!({"metadata": {"name": "p", "annotations": map(count, key)},
+                "spec": {"containers": list(count, |index| json!({"name": format!("c{index}")}))}})
+        }),
+        ("pods", "claims of a container and their health", |count| {
+            let claim = |index| json!({"name": "g", "request": format!("r{index}")});
+            let health = |index| json!({"name": format!("claim:g/r{index}"), "resources": []});
+            json!({"metadata": {"name": "p"},
+                "spec": {"containers": [{"name": "c", "resources": {"claims": list(count, claim)}}]},
+                "status": {"containerStatuses": [{"name": "c", "allocatedResourcesStatus": list(count, health)}]}})
+        }),
+        ("pods", "claims of a pod and their statuses", |count| {
+            let claim = |index| json!({"name": format!("c{index}"), "resourceClaimName": "x"});
+            json!({"metadata": {"name": "p"}, "spec": {"resourceClaims": list(count, claim)},
+                "status": {"resourceClaimStatuses": list(count, claim)}})
+        }),
+        ("pods", "volumes and their mounts", |count| {
+            let volume = |index| json!({"name": format!("v{index}"), "emptyDir": {}});
+            let mount = |index| json!({"name": format!("v{index}"), "mountPath": format!("/m{index}")});
+            json!({"metadata": {"name": "p"}, "spec": {"volumes": list(count, volume),
+                "containers": [{"name": "c", "image": "i", "volumeMounts": list(count, mount)}]}})
+        }),
+        ("pods", "containers and their statuses", |count| {
+            let container = |index| json!({"name": format!("c{index}"), "image": "i"});
+            json!({"metadata": {"name": "p"}, "spec": {"containers": list(count, container)},
+                "status": {"containerStatuses": list(count, container)}})
+        }),
+        ("services", "ports and node ports", |count| {
+            let port = |index: usize| json!({"name": format!("p{index}"), "port": index + 1, "nodePort": index + 30_000});
+            json!({"metadata": {"name": "s"}, "spec": {"type": "NodePort", "ports": list(count, port)}})
+        }),
+        ("jobs.batch", "containers and rules about them", |count| {
+            let container = |index| json!({"name": format!("c{index}"), "image": "i"});
+            let rule = |index| json!({"action": "Ignore", "onExitCodes": {"containerName": format!("c{index}"), "operator": "In", "values": [1]}});
+            json!({"metadata": {"name": "j"}, "spec": {"podFailurePolicy": {"rules": list(count, rule)},
+                "template": {"spec": {"restartPolicy": "Never", "containers": list(count, container)}}}})
+        }),
+        ("nodes", "capacity, what can be allocated, and taints", |count| {
+            let amounts = map(count, |index| format!("example.com/r{index}"));
+            let taint = |index| json!({"key": format!("k{index}"), "effect": "NoSchedule"});
+            json!({"metadata": {"name": "n"}, "spec": {"taints": list(count, taint)},
+                "status": {"capacity": amounts, "allocatable": amounts}})
+        }),
+    ]
+}
+
+#[test]
+fn validation_is_linear_in_lists_that_belong_together() {
+    let mut errors = Vec::new();
+    let resources = check::resources();
+    for (name, what, object) in together() {
+        let resource = resources
+            .iter()
+            .find(|resource| resource.gvr.group_resource().to_string() == name)
+            .unwrap_or_else(|| panic!("no resource {name}"));
+        let views = resource
+            .subresources
+            .iter()
+            .filter_map(|(_, subresource)| match subresource {
+                Subresource::View(strategy) => Some(strategy),
+                _ => None,
+            });
+        for strategy in std::iter::once(&resource.strategy).chain(views) {
+            let [once, twice, thrice] =
+                [1, 2, 3].map(|times| steps::of(|| judge(resource, &**strategy, &object(times * N))));
+            if (once + thrice).abs_diff(2 * twice) > SLACK {
+                errors.push(format!("{name}, {what}: {once} {twice} {thrice}"));
+            }
+        }
+    }
+    assert!(errors.is_empty(), "{}", errors.join("\n"));
+}

@@ -27,7 +27,7 @@ impl Memory {
     pub(crate) fn take(&mut self, bytes: usize) -> Result<(), DecodeError> {
         self.made += bytes;
         if self.made > limits::DECODED_BYTES {
-            return too_large();
+            return too_large(limits::DECODED_BYTES);
         }
         Ok(())
     }
@@ -52,10 +52,9 @@ impl Memory {
 }
 
 #[cold]
-fn too_large() -> Result<(), DecodeError> {
+pub(crate) fn too_large(most: usize) -> Result<(), DecodeError> {
     Err(DecodeError::Syntax(format!(
-        "decoded object is too large: it would take more than {} bytes of memory",
-        limits::DECODED_BYTES
+        "decoded object is too large: it would take more than {most} bytes of memory"
     )))
 }
 
@@ -64,8 +63,8 @@ pub(crate) fn key_weight(key: &str) -> usize {
     MEMBER + key.len()
 }
 
-/// The estimate for a value with all that is in it.
-pub(crate) fn weight(value: &Value) -> usize {
+/// The memory that a value takes with all that is in it, in bytes, estimated.
+pub fn weight(value: &Value) -> usize {
     match value {
         Value::Array(items) => VALUE + items.iter().map(weight).sum::<usize>(),
         Value::Object(map) => {

@@ -19,7 +19,9 @@ use std::sync::{Arc, LazyLock};
 
 use serde_json::Value;
 
-use super::{FieldDef, Format, KindSchema, ListType, Node, NodeId, PatchMeta, Schema, SchemaRef, Type};
+use super::{
+    DefaultsGrowth, FieldDef, Format, KindSchema, ListType, Node, NodeId, PatchMeta, Schema, SchemaRef, Type,
+};
 
 const TABLE: &str = include_str!("../facts/builtin.facts");
 
@@ -114,6 +116,7 @@ fn parse(table: &'static str) -> BuiltinSchemas {
         arena: Arc::new(Schema {
             nodes: loader.nodes,
             root: None,
+            defaults: DefaultsGrowth::default(),
         }),
         types: loader.types,
         kinds: loader.kinds,

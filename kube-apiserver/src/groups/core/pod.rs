@@ -282,24 +282,29 @@ pub(crate) fn qos_class(pod: &Value) -> &'static str {
     }
 }
 
+/// The most bytes of a label's value.
+const LABEL_VALUE_BYTES: usize = 63;
+
 /// Terms with `matchLabelKeys` select by the pod's own values of these labels.
 fn merge_label_keys(pod: &mut Value) {
     let labels = pod.dig("metadata.labels").clone();
+    // The pod is refused for a longer one, and each may be named any number of times.
+    let is_label = |value: &&Value| value.as_str().is_some_and(|text| text.len() <= LABEL_VALUE_BYTES);
     let merge = |term: &mut Value| {
+        let mut more = Vec::new();
         for (kind, operator) in [("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")] {
-            let keys: Vec<String> = term.strings(kind).map(str::to_string).collect();
-            for key in keys {
-                let Some(value) = labels.get(&key).cloned() else {
-                    continue;
-                };
-                if !term.has("labelSelector") {
-                    continue;
+            for key in term.strings(kind) {
+                if let Some(value) = labels.get(key).filter(is_label) {
+                    more.push(json!({"key": key, "operator": operator, "values": [value]}));
                 }
-                let selector = term.ensure("labelSelector");
-                let mut expressions = selector.list("matchExpressions").to_vec();
-                expressions.push(json!({"key": key, "operator": operator, "values": [value]}));
-                selector.put("matchExpressions", expressions);
             }
+        }
+        let Some(selector) = term.dig_mut("labelSelector").filter(|_| !more.is_empty()) else {
+            return;
+        };
+        match selector.dig_mut("matchExpressions").and_then(Value::as_array_mut) {
+            Some(expressions) => expressions.append(&mut more),
+            None => selector.put("matchExpressions", more),
         }
     };
     for kind in ["podAffinity", "podAntiAffinity"] {

@@ -96,14 +96,14 @@ fn validate_status(errors: &mut Errors, object: &Value, old: &Value) {
     }
     let path = path.child("resourceClaimStatuses");
     let list = object.list("status.resourceClaimStatuses");
-    let claims: Vec<&str> = object
+    let claims: Seen<&str> = object
         .list("spec.resourceClaims")
         .iter()
         .map(|claim| claim.text("name"))
         .collect();
     for (index, status) in list.iter().enumerate() {
         let name = status.text("name");
-        if !claims.contains(&name) {
+        if !claims.has(name) {
             let text = "must match the name of an entry in `spec.resourceClaims`";
             errors.invalid(&path.index(index).child("name"), name, text);
         }

@@ -222,6 +222,8 @@ fn user(errors: &mut Errors, path: &FieldPath<'_>, user: &Value, os: &str) {
 fn allocated(errors: &mut Errors, path: &FieldPath<'_>, statuses: &[Value], spec: &Value, containers: &str) {
     const KEY: &str = "allocatedResourcesStatus";
     let by_name: HashMap<&str, &Value> = first_by(spec.list(containers), "name");
+    // Gathered once of each container: there may be many claims and many statuses.
+    let mut claims: HashMap<&str, Seen<String>> = HashMap::new();
     for (index, status) in statuses.iter().enumerate() {
         let at = path.index(index);
         let at = at.child(KEY);
@@ -236,21 +238,43 @@ fn allocated(errors: &mut Errors, path: &FieldPath<'_>, statuses: &[Value], spec
             let at = at.index(index);
             // A container that is not there is upstream's to ignore.
             if let Some(container) = by_name.get(status.text("name")) {
-                known_resource(errors, &at.child("name"), container, resource.text("name"));
+                let claims = claims
+                    .entry(status.text("name"))
+                    .or_insert_with(|| claimed(container));
+                known_resource(
+                    errors,
+                    &at.child("name"),
+                    container,
+                    claims,
+                    resource.text("name"),
+                );
             }
             health(errors, &at.child("resources"), resource.list("resources"));
         }
     }
 }
 
-fn known_resource(errors: &mut Errors, path: &FieldPath<'_>, container: &Value, name: &str) {
+/// The claims of a container, as statuses name them.
+fn claimed(container: &Value) -> Seen<String> {
+    let claims = container.dig("resources").list("claims").iter();
+    claims
+        .map(|claim| match claim.text("request") {
+            "" => claim.text("name").to_owned(),
+            request => format!("{}/{request}", claim.text("name")),
+        })
+        .collect()
+}
+
+fn known_resource(
+    errors: &mut Errors,
+    path: &FieldPath<'_>,
+    container: &Value,
+    claims: &Seen<String>,
+    name: &str,
+) {
     let resources = container.dig("resources");
     if let Some(claim) = name.strip_prefix("claim:") {
-        let is_named = |item: &Value| match item.text("request") {
-            "" => item.text("name") == claim,
-            request => claim.strip_prefix(item.text("name")) == Some(format!("/{request}").as_str()),
-        };
-        if !resources.list("claims").iter().any(is_named) {
+        if !claims.has(claim) {
             let text = "must match one of the container's resource claims in a format 'claim:<claimName>/<request>' or 'claim:<claimName>' if request is empty";
             errors.invalid(path, name, text);
         }

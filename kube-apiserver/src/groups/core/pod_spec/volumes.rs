@@ -698,7 +698,7 @@ mod tests {
             ),
             (
                 json!({"gcePersistentDisk": {"pdName": "p", "partition": 256}}),
-                &["gcePersistentDisk.partition: Invalid value: 256: must be between 1 and 255, inclusive"],
+                &["persistentDisk.partition: Invalid value: 256: must be between 1 and 255, inclusive"],
             ),
         ] {
             let expected: Vec<String> = error
