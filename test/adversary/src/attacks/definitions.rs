@@ -55,6 +55,20 @@ pub(super) fn attacks() -> Vec<Attack> {
             |arena| Box::pin(validated(arena)),
         ),
         attack(
+            "16 custom objects of 4 KB at once, each with 1,000 items that have a default of 100 KB",
+            "held",
+            Place::Quick,
+            REFUSED,
+            |arena| Box::pin(defaulted(arena, "excess", 1_000)),
+        ),
+        attack(
+            "16 custom objects of 1 KB at once, each with 120 items that have a default of 100 KB",
+            "held",
+            Place::Large,
+            COSTLY.answer(16 << 20).memory(768.0),
+            |arena| Box::pin(defaulted(arena, "much", 120)),
+        ),
+        attack(
             "Policy of 8,000 expressions, four at once",
             "held",
             Place::Large,
@@ -146,6 +160,28 @@ async fn validated(arena: &Arena) -> Result<Outcome, Error> {
     object.insert("metadata".into(), json!({"generateName": "held-"}));
     let shot = Shot::post(path, &object.into());
     let outcome = arena.volley(vec![shot; 4]).await;
+    arena.gone(&format!("{DEFINITIONS}/{plural}.{GROUP}")).await?;
+    outcome
+}
+
+/// Nothing is stored: what defaults add would be too much for that.
+async fn defaulted(arena: &Arena, plural: &str, items: usize) -> Result<Outcome, Error> {
+    let text = json!({"type": "string", "default": "x".repeat(100_000)});
+    let item = json!({"type": "object", "properties": {"text": text}});
+    let list = Map::from_iter([("list".to_string(), json!({"type": "array", "items": item}))]);
+    arena.made(DEFINITIONS, &definition(plural, list)).await?;
+    let path = arena.path_of(&format!("{GROUP}/v1"), plural);
+    arena
+        .until("the definition is served", Shot::get(path.as_str()), |answer| {
+            answer.status == 200
+        })
+        .await?;
+    let object = json!({
+        "apiVersion": format!("{GROUP}/v1"), "kind": format!("K{plural}"), "metadata": {"name": "defaulted"},
+        "list": vec![json!({}); items],
+    });
+    let shot = Shot::post(format!("{path}?dryRun=All"), &object);
+    let outcome = arena.volley(vec![shot; 16]).await;
     arena.gone(&format!("{DEFINITIONS}/{plural}.{GROUP}")).await?;
     outcome
 }

@@ -61,7 +61,7 @@ pub(super) fn attacks() -> Vec<Attack> {
             |arena| Box::pin(long_value(arena)),
         ),
     ];
-    let lists: [(&str, Run); 17] = [
+    let lists: [(&str, Run); 20] = [
         ("Pod: 20,000 volumes", |arena| {
             pod(
                 arena,
@@ -163,6 +163,18 @@ pub(super) fn attacks() -> Vec<Attack> {
         ("Pod: 40 mounted volumes of 500 paths of 60 parts each", |arena| {
             paths(arena)
         }),
+        (
+            "Pod: 20,000 keys of labels that a spread constraint selects by",
+            |arena| selecting(arena, 20_000, "topologySpreadConstraints"),
+        ),
+        (
+            "Pod: 20,000 keys of labels that an affinity term selects by",
+            |arena| selecting(arena, 20_000, "affinity"),
+        ),
+        (
+            "Pod status: the health of 16,000 claims of a container",
+            |arena| health(arena),
+        ),
         ("Pod status: 20,000 addresses, twice", |arena| addresses(arena)),
         (
             "ResourceClaim status: devices of 20,000 drivers, by who may speak for none",
@@ -396,6 +408,61 @@ fn devices(arena: &Arena) -> Playing<'_> {
         let shot = Shot::patch(path, "application/merge-patch+json", status.to_string()).by(&arena.tenant);
         let outcome = arena.shoot(shot).await?;
         arena.gone(&format!("{claims}/driven")).await?;
+        Ok(outcome)
+    })
+}
+
+/// Keys whose values are put into a selector.
+fn selecting<'a>(arena: &'a Arena, count: usize, place: &'static str) -> Playing<'a> {
+    Box::pin(async move {
+        let labels: serde_json::Map<String, Value> =
+            (0..count).map(|i| (format!("k{i}"), Value::from("v"))).collect();
+        let term = json!({
+            "maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule",
+            "matchLabelKeys": items(count, |i| format!("k{i}").into()),
+            "labelSelector": {"matchExpressions": items(count, |i| json!({"key": format!("j{i}"), "operator": "Exists"}))},
+        });
+        let terms = match place {
+            "affinity" => json!({"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}),
+            _ => json!([term]),
+        };
+        let mut object = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "long", "labels": labels},
+            "spec": {"containers": [{"name": "c", "image": "i"}]},
+        });
+        object["spec"][place] = terms;
+        create(arena, arena.path("pods"), &object).await
+    })
+}
+
+/// Rules that look for each entry of a status among the claims of its container.
+fn health(arena: &Arena) -> Playing<'_> {
+    Box::pin(async move {
+        let claim = |i: usize| json!({"name": "g", "request": format!("r{i}")});
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "claiming"},
+            "spec": {
+                "resourceClaims": [{"name": "g", "resourceClaimName": "x"}],
+                "containers": [{"name": "c", "image": "i", "resources": {"claims": items(16_000, claim)}}],
+            },
+        });
+        arena.made(&arena.path("pods"), &pod).await?;
+        let of = |i: usize| json!({"name": format!("claim:g/r{i}"), "resources": [{"resourceID": "a", "health": "Healthy"}]});
+        let status = json!({"status": {"containerStatuses": [{
+            "name": "c", "image": "i", "imageID": "", "ready": true, "restartCount": 0, "state": {},
+            "allocatedResourcesStatus": items(16_000, of),
+        }]}});
+        let path = arena.path("pods/claiming/status");
+        let outcome = arena
+            .shoot(Shot::patch(
+                &path,
+                "application/merge-patch+json",
+                status.to_string(),
+            ))
+            .await?;
+        arena
+            .gone(&arena.path("pods/claiming?gracePeriodSeconds=0"))
+            .await?;
         Ok(outcome)
     })
 }
