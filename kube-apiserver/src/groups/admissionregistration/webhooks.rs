@@ -292,6 +292,19 @@ mod tests {
     }
 
     #[test]
+    fn an_empty_policy_is_none() {
+        let hook = json!({"name": "a.b.c", "clientConfig": {"url": "https://x.io/"}, "sideEffects": "None",
+            "admissionReviewVersions": ["v1"], "failurePolicy": "", "matchPolicy": ""});
+        check(
+            hook,
+            &[
+                r#"webhooks[0].failurePolicy: Unsupported value: "": supported values: "Fail", "Ignore""#,
+                r#"webhooks[0].matchPolicy: Unsupported value: "": supported values: "Equivalent", "Exact""#,
+            ],
+        );
+    }
+
+    #[test]
     fn webhooks_need_a_client_config() {
         let good = json!({"name": "a.b.c", "sideEffects": "None", "admissionReviewVersions": ["v1"], "clientConfig": {"url": "https://x/y"}});
         let with = |key: &str, value: Value| {

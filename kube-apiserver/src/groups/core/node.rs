@@ -308,6 +308,35 @@ mod tests {
     }
 
     #[test]
+    fn avoided_pods_are_those_of_controllers() {
+        #[track_caller]
+        fn check(annotation: &str, expected: &[&str]) {
+            let object = json!({"metadata": {"annotations": {AVOID_PODS: annotation}}});
+            crate::groups::check::kind("nodes").create(&object, expected);
+        }
+        check("", &[]);
+        check("null", &[]);
+        check(r#"{"preferAvoidPods": null}"#, &[]);
+        let controlled = r#"{"preferAvoidPods":[{"podSignature":{"podController":{"controller":true}}}]}"#;
+        check(controlled, &[]);
+        check(
+            "x",
+            &[
+                r#"metadata.annotations.AvoidPods: Invalid value: "scheduler.alpha.kubernetes.io/preferAvoidPods": invalid character 'x' looking for beginning of value"#,
+            ],
+        );
+        check(
+            r#"{"preferAvoidPods":[{"podSignature":{}},{"podSignature":{"podController":{"controller":false}}}]}"#,
+            &[
+                "metadata.annotations.scheduler.alpha.kubernetes.io/preferAvoidPods[0].PodSignature: Required value",
+                "metadata.annotations.scheduler.alpha.kubernetes.io/preferAvoidPods[1].PodSignature.PodController.Controller: Invalid value: false: must point to a controller",
+            ],
+        );
+        let object = json!({"metadata": {"annotations": {AVOID_PODS: r#"{"preferAvoidPods":5}"#}}});
+        assert_eq!(crate::groups::check::kind("nodes").errors(&object).len(), 1);
+    }
+
+    #[test]
     fn networks_are_one_of_each_family() {
         let of = |cidrs: Value| json!({"spec": {"podCIDR": cidrs[0], "podCIDRs": cidrs}});
         let nodes = crate::groups::check::kind("nodes");

@@ -212,6 +212,34 @@ mod tests {
     }
 
     #[test]
+    fn the_annotation_of_the_class_stays() {
+        #[track_caller]
+        fn check(before: &Value, change: &Value, expected: &[&str]) {
+            let mut claim = json!({"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+            if !before.is_null() {
+                claim["metadata"] = json!({"annotations": {CLASS: before}});
+            }
+            kind("persistentvolumeclaims").update(&claim, change, expected);
+        }
+        let annotated = |class: Value| json!({"metadata": {"annotations": {CLASS: class}}});
+        let fault = |class: &str| {
+            format!("metadata.annotations.{CLASS}: Invalid value: {class:?}: field is immutable")
+        };
+        check(&Value::Null, &json!({}), &[]);
+        check(&Value::Null, &annotated(json!("a")), &[&fault("a")]);
+        check(&json!("a"), &annotated(json!("a")), &[]);
+        check(&json!("a"), &annotated(json!("b")), &[&fault("b")]);
+        check(
+            &json!("a"),
+            &json!({"metadata": {"annotations": null}}),
+            &[&fault("")],
+        );
+        // The field takes its place.
+        let moved = json!({"metadata": {"annotations": null}, "spec": {"storageClassName": "a"}});
+        check(&json!("a"), &moved, &[]);
+    }
+
+    #[test]
     fn sources_are_said_in_both_ways() {
         #[track_caller]
         fn check(spec: &Value, before: &Value, expected: &Value) {
