@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use machinery::custom::growth_by_defaults;
 use machinery::schema::validate;
 use machinery::schema::{KindSchema, NodeId, Pattern, Schema, crd, patterns_weight};
 use machinery::{FieldError, FieldPath, limits};
@@ -29,15 +30,18 @@ pub(crate) fn compile_for_defaults(raw: &Value) -> Result<Compiled, Vec<FieldErr
     Ok(compiled(crd::compile_for_defaults(raw)?))
 }
 
-fn compiled(schema: Schema) -> Compiled {
-    let arena = Arc::new(schema);
-    let root = arena.root.unwrap_or(NodeId(0));
-    let whole = KindSchema::new(arena.clone(), root);
-    let status = whole.root().field("status").map(|(field, _)| field.node);
-    let has_defaults = arena.nodes.iter().any(|node| {
+fn compiled(mut schema: Schema) -> Compiled {
+    let root = schema.root.unwrap_or(NodeId(0));
+    let has_defaults = schema.nodes.iter().any(|node| {
         node.fields.iter().any(|f| f.default.is_some())
             || node.rules.as_ref().is_some_and(|r| r.default.is_some())
     });
+    if has_defaults {
+        schema.defaults = growth_by_defaults(schema.at(root));
+    }
+    let arena = Arc::new(schema);
+    let whole = KindSchema::new(arena.clone(), root);
+    let status = whole.root().field("status").map(|(field, _)| field.node);
     let patterns = arena
         .nodes
         .iter()

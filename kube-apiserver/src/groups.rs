@@ -23,7 +23,7 @@ mod discovery;
 mod events;
 pub(crate) mod flowcontrol;
 mod internal;
-pub(crate) mod networking;
+mod networking;
 mod node;
 mod node_labels;
 mod policy;

@@ -5,6 +5,9 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use machinery::go::Quoted;
+use serde_json::Value;
+
+use crate::json::Json;
 
 /// An address range, `10.0.0.0/24`. The address is the range's first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -97,6 +100,13 @@ impl fmt::Display for Cidr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.first, self.bits)
     }
+}
+
+/// The status of a ServiceCIDR's condition `Ready`; empty where it has none.
+pub(crate) fn service_cidr_ready(cidr: &Value) -> &str {
+    let mut conditions = cidr.list("status.conditions").iter();
+    let ready = conditions.find(|condition| condition.text("type") == "Ready");
+    ready.map_or("", |condition| condition.text("status"))
 }
 
 /// Why an address may not be the endpoint of a Service, in upstream's words; nothing for one that may.

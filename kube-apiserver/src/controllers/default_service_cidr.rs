@@ -14,9 +14,8 @@ use tracing::{info, warn};
 
 use super::api::Api;
 use crate::client::{At, Client};
-use crate::groups::networking::service_cidr::ready;
 use crate::json::Json;
-use crate::net::Cidr;
+use crate::net::{Cidr, service_cidr_ready};
 
 const CIDRS: At<'static> = ("networking.k8s.io", "servicecidrs");
 const NAME: &str = "kubernetes";
@@ -82,7 +81,7 @@ async fn sync(client: &Client, api: &Api, ranges: &[String]) -> Result<Option<&'
             "the default ServiceCIDR has other ranges than --service-cluster-ip-range, and its own count",
         ));
     }
-    match ready(&live) {
+    match service_cidr_ready(&live) {
         "True" => Ok(None),
         "False" => Ok(Some(
             "the default ServiceCIDR is not ready: services get no addresses from it",

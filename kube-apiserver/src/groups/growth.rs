@@ -205,8 +205,11 @@ fn validation_is_linear_in_the_lists_of_an_object() {
     assert!(errors.is_empty(), "{judged} judged:\n{}", errors.join("\n"));
 }
 
+/// The resource, what is tried, and the object with so many items.
+type Together = (&'static str, &'static str, fn(usize) -> Value);
+
 /// Objects with lists that belong together, of which the places alone show one at a time.
-fn together() -> Vec<(&'static str, &'static str, fn(usize) -> Value)> {
+fn together() -> Vec<Together> {
     fn list(count: usize, item: impl Fn(usize) -> Value) -> Value {
         (0..count).map(item).collect()
     }
@@ -223,7 +226,7 @@ fn together() -> Vec<(&'static str, &'static str, fn(usize) -> Value)> {
         })
     }
     fn labelled(count: usize, spec: Value) -> Value {
-        let key = |index: usize| format!("{}{}", if index % 2 == 0 { "k" } else { "m" }, index / 2);
+        let key = |index: usize| format!("{}{}", if index.is_multiple_of(2) { "k" } else { "m" }, index / 2);
         json!({"metadata": {"name": "p", "labels": map(2 * count, key)}, "spec": spec})
     }
     vec![

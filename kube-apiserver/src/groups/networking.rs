@@ -11,7 +11,7 @@ mod ingress;
 mod ingress_class;
 mod ip_address;
 mod network_policy;
-pub(crate) mod service_cidr;
+mod service_cidr;
 
 pub(crate) fn v1(b: &Builder<'_>) -> Vec<Arc<ServedResource>> {
     vec![

@@ -11,10 +11,9 @@ use std::sync::Arc;
 use serde_json::{Map, Number, Value};
 
 use super::{
-    DefaultsGrowth, FieldDef, Format, ListType, Node, NodeId, Pattern, Rules, Schema, SchemaRef, Type,
-    formats, pattern,
+    DefaultsGrowth, FieldDef, Format, ListType, Node, NodeId, Pattern, Rules, Schema, Type, formats, pattern,
 };
-use crate::{FieldError, FieldPath, codec, custom, limits};
+use crate::{FieldError, FieldPath, limits};
 
 /// Compiles a schema (`JSONSchemaProps`, decoded by its type).
 ///
@@ -80,37 +79,6 @@ fn list<'a>(props: &'a Value, key: &str) -> &'a [Value] {
         .map_or(&[], Vec::as_slice)
 }
 
-/// The memory that defaults may add to a value, outside of the items of its lists and maps; `each` becomes that of an item if it is more.
-fn added_by_defaults(schema: SchemaRef<'_>, each: &mut usize) -> usize {
-    let most = limits::DEFAULTED_BYTES;
-    let mut added = 0_usize;
-    for field in &schema.node().fields {
-        let inner = schema.at(field.node);
-        if let Some(default) = &field.default {
-            // A default has its own defaults.
-            let mut filled = (**default).clone();
-            added += match custom::default_decoded(inner, &mut filled) {
-                Ok(()) => codec::weight(&filled),
-                Err(_) => most,
-            };
-        }
-        added += added_by_defaults(inner, each);
-        if added >= most {
-            break;
-        }
-    }
-    for item in schema.items().into_iter().chain(schema.additional()) {
-        let mut default = Value::Array(vec![Value::Null]);
-        let own = match custom::default_decoded(schema, &mut default) {
-            Ok(()) => codec::weight(&default),
-            Err(_) => most,
-        };
-        let added = added_by_defaults(item, each).max(own);
-        *each = added.min(most).max(*each);
-    }
-    added.min(most)
-}
-
 impl Compiler {
     fn compile(mut self, props: &Value) -> Result<Schema, Vec<FieldError>> {
         let path = FieldPath::ROOT;
@@ -119,15 +87,11 @@ impl Compiler {
             return Err(self.errors);
         }
         self.nodes.shrink_to_fit();
-        let mut schema = Schema {
+        Ok(Schema {
             nodes: self.nodes,
             root: Some(root),
             defaults: DefaultsGrowth::default(),
-        };
-        let mut each = 0;
-        let once = added_by_defaults(schema.at(root), &mut each);
-        schema.defaults = DefaultsGrowth { once, each };
-        Ok(schema)
+        })
     }
 
     fn name(&mut self, name: &str) -> Arc<str> {

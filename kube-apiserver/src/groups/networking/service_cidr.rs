@@ -18,13 +18,6 @@ pub(crate) static RULES: Rules = Rules {
     ..Rules::PLAIN
 };
 
-/// The status of a ServiceCIDR's condition `Ready`; empty where it has none.
-pub(crate) fn ready(cidr: &Value) -> &str {
-    let mut conditions = cidr.list("status.conditions").iter();
-    let ready = conditions.find(|condition| condition.text("type") == "Ready");
-    ready.map_or("", |condition| condition.text("status"))
-}
-
 fn validate(errors: &mut Errors, object: &Value) {
     let path = FieldPath::new("spec.cidrs");
     let list: Vec<&str> = object.strings("spec.cidrs").collect();

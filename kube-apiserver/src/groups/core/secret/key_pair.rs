@@ -176,16 +176,13 @@ mod tests {
     #[track_caller]
     fn expect(chain: &str, key: &str, expected: Result<(), &str>) {
         let found = check(chain.as_bytes(), key.as_bytes());
-        assert_eq!(
-            found.as_ref().map(|()| ()).map_err(String::as_str),
-            expected.as_ref().map(|()| ()).map_err(|e| *e)
-        );
+        assert_eq!(found, expected.map_err(str::to_owned));
     }
 
     #[test]
     fn pairs_that_belong_together() {
-        let [p256, p384, ed25519] = [&PKCS_ECDSA_P256_SHA256, &PKCS_ECDSA_P384_SHA384, &PKCS_ED25519]
-            .map(|algorithm| pair(algorithm));
+        let [p256, p384, ed25519] =
+            [&PKCS_ECDSA_P256_SHA256, &PKCS_ECDSA_P384_SHA384, &PKCS_ED25519].map(pair);
         for (chain, key) in [&p256, &p384, &ed25519] {
             expect(chain, key, Ok(()));
             expect(&format!("{chain}{}", p256.0), key, Ok(()));

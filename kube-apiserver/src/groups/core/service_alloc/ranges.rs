@@ -7,9 +7,8 @@ use generic_server::registry::Entry;
 use machinery::meta;
 use serde_json::Value;
 
-use crate::groups::networking::service_cidr::ready;
 use crate::json::Json;
-use crate::net::Cidr;
+use crate::net::{Cidr, service_cidr_ready};
 use crate::unique::Seen;
 
 /// The ServiceCIDR that states the ranges of the server's flag.
@@ -64,7 +63,7 @@ fn ranges(objects: &[Value], of_flag: &[Cidr]) -> Vec<Cidr> {
 
 /// Whether addresses may be taken from a ServiceCIDR. One without a condition is ready: there may be no controller that sets it.
 fn is_usable(object: &Value) -> bool {
-    meta::deletion_timestamp(object).is_none() && matches!(ready(object), "" | "True")
+    meta::deletion_timestamp(object).is_none() && matches!(service_cidr_ready(object), "" | "True")
 }
 
 /// Whether an address of a range may be a service's: not the first, nor the last of an IPv4 range.
