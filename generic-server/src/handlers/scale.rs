@@ -276,7 +276,7 @@ fn validate(scale: &Value) -> Result<(), ApiError> {
         .cloned()
         .unwrap_or(Value::from(0));
     let mut errors = metadata::scale_errors(scale);
-    if !replicas.as_i64().is_some_and(|n| n >= 0) {
+    if replicas.as_i64().is_none_or(|n| n < 0) {
         let spec = FieldPath::new("spec");
         let why = "must be greater than or equal to 0";
         errors.push(FieldError::invalid(&spec.child("replicas"), &replicas, why));
