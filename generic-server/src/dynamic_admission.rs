@@ -6,6 +6,7 @@
 mod checks;
 mod compiling;
 mod expression;
+pub mod lost_changes;
 mod matching;
 pub mod policy;
 mod view;
@@ -23,6 +24,9 @@ use crate::registry::Synced;
 /// How long a write waits for a plugin that has not read its configuration yet. Upstream's figure (`timeToWaitForReady`).
 const TIME_TO_WAIT_FOR_READY: Duration = Duration::from_secs(10);
 
+/// Upstream's words for a write that comes before the configuration.
+const NOT_READY: &str = "not yet ready to handle request";
+
 /// The configuration of a plugin. Waits for the first one: a plugin that has not read its configuration does not let writes pass.
 ///
 /// # Errors
@@ -35,11 +39,7 @@ async fn configuration<T>(
     let found = synced.wait(TIME_TO_WAIT_FOR_READY).await;
     found.ok_or_else(|| {
         let name = shown_name(attributes, object);
-        ApiError::forbidden(
-            &attributes.gvr.group_resource(),
-            name,
-            "not yet ready to handle request",
-        )
+        ApiError::forbidden(&attributes.gvr.group_resource(), name, NOT_READY)
     })
 }
 

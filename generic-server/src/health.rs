@@ -97,7 +97,7 @@ impl Health {
         });
     }
 
-    /// Adds a line to the verbose forms of all three documents, while `ask` returns a text. It changes no outcome.
+    /// Adds a line to the verbose forms of all three documents, which failures have as well, while `ask` returns a text. It changes no outcome.
     pub fn note(&self, name: &str, ask: impl Fn() -> Option<String> + Send + Sync + 'static) {
         self.notes.write().push(Note {
             name: name.to_string(),
@@ -233,7 +233,12 @@ impl Document {
                 "warn: some health checks cannot be excluded: no matches for {unknown}\n"
             ));
         }
+        let notes: Vec<String> = match verbose || failed {
+            true => self.notes(),
+            false => Vec::new(),
+        };
         if failed {
+            out.extend(notes);
             return text_error(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 &format!("{out}{name} check failed"),
@@ -243,16 +248,17 @@ impl Document {
             self.health.lifecycle.set_ready();
         }
         if verbose {
-            for note in self.health.notes.read().iter() {
-                if let Some(text) = (note.ask)() {
-                    out.push_str(&format!("[!]{} {text}\n", note.name));
-                }
-            }
+            out.extend(notes);
             out.push_str(&format!("{name} check passed\n"));
             passed(out)
         } else {
             passed("ok".into())
         }
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let line = |note: &Note| (note.ask)().map(|text| format!("[!]{} {text}\n", note.name));
+        self.health.notes.read().iter().filter_map(line).collect()
     }
 
     fn one(&self, name: &str) -> Response {
@@ -373,7 +379,9 @@ mod tests {
 
         life.request_stop();
         assert_eq!(ask(&health, "livez", "/livez").await.0, 200);
-        assert_eq!(ask(&health, "readyz", "/readyz").await.0, 500);
+        let (code, text) = ask(&health, "readyz", "/readyz").await;
+        let lines = "[-]shutdown failed: reason withheld\n[!]storage-integrity 1 object cannot be read\nreadyz check failed\n";
+        assert!(code == 500 && text.ends_with(lines), "{text}");
         assert_eq!(ask(&health, "readyz", "/readyz/shutdown").await.0, 500);
     }
 }

@@ -14,7 +14,7 @@ const REMEMBERED: usize = 10_000;
 /// A stored change that cannot be read. It hurts no other: reads go on around it, and its key can be overwritten or deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
-    /// The key it belongs to. `None` when that cannot be read: the key is then as it was before this change.
+    /// The key it belongs to. `None` when that is not known: the key is then as it was before this change.
     pub key: Option<Arc<str>>,
     /// The revision it was written at.
     pub revision: Revision,
@@ -32,13 +32,29 @@ impl fmt::Display for Damage {
 
 /// The damage found so far that is still there.
 #[derive(Debug, Default)]
-pub(crate) struct Damaged(Mutex<BTreeMap<(Revision, u32), Arc<Damage>>>);
+pub(crate) struct Damaged {
+    known: Mutex<BTreeMap<(Revision, u32), Arc<Damage>>>,
+    /// What the index was made without. It stays until the store is opened again: no later change says which keys these were.
+    lost: Vec<Arc<Damage>>,
+}
 
 impl Damaged {
+    /// The damage that a log was loaded with.
+    pub(crate) fn loaded(found: Vec<Damage>) -> Damaged {
+        let mut damaged = Damaged::default();
+        for damage in found {
+            let damage = damaged.report(damage);
+            if damage.key.is_none() {
+                damaged.lost.push(damage);
+            }
+        }
+        damaged
+    }
+
     /// Remembers it, and logs it the first time.
     pub(crate) fn report(&self, damage: Damage) -> Arc<Damage> {
         let place = (damage.revision, damage.place);
-        let mut known = self.0.lock();
+        let mut known = self.known.lock();
         if let Some(known) = known.get(&place) {
             return known.clone();
         }
@@ -57,7 +73,7 @@ impl Damaged {
 
     /// The change is no longer kept.
     pub(crate) fn forget(&self, revision: Revision, place: u32) {
-        let mut known = self.0.lock();
+        let mut known = self.known.lock();
         if !known.is_empty() {
             known.remove(&(revision, place));
         }
@@ -65,11 +81,19 @@ impl Damaged {
 
     /// The same, remembered independently.
     pub(crate) fn share(&self) -> Damaged {
-        Damaged(Mutex::new(self.0.lock().clone()))
+        Damaged {
+            known: Mutex::new(self.known.lock().clone()),
+            lost: self.lost.clone(),
+        }
     }
 
     /// In the order of their revisions.
     pub(crate) fn list(&self) -> Vec<Arc<Damage>> {
-        self.0.lock().values().cloned().collect()
+        self.known.lock().values().cloned().collect()
+    }
+
+    /// See [`Store::lost`](crate::Store::lost).
+    pub(crate) fn lost(&self) -> &[Arc<Damage>] {
+        &self.lost
     }
 }

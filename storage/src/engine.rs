@@ -222,7 +222,8 @@ pub struct BackupInfo {
     pub keys: u64,
     /// The length of its file.
     pub bytes: u64,
-    /// How many keys were left out when it was taken since their values are damaged. Not recorded in the file.
+    /// How many keys were left out when it was taken since their values are damaged, and how many changes were [lost](Store::lost)
+    /// before. Not recorded in the file.
     pub damaged: u64,
 }
 
@@ -348,6 +349,13 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     /// The damage that reads, the start and scrubs have found and that is still kept, in the order of revisions. Costs no read.
     fn damaged(&self) -> Vec<Arc<Damage>> {
+        Vec::new()
+    }
+
+    /// The changes that the store was opened without, since their keys cannot be read, in the order of revisions: any key may be missing,
+    /// or be what it was before. A change that a later one replaced is not among them. [`drop_lost`](crate::drop_lost) is the way out
+    /// without a backup. Costs no read.
+    fn lost(&self) -> Vec<Arc<Damage>> {
         Vec::new()
     }
 

@@ -49,8 +49,8 @@ pub use engine::{
 pub use error::StorageError;
 pub use etcd::{Dialer, EtcdOptions, open_etcd};
 pub use mvcc::{
-    Frozen, MvccStore, RestoreOptions, inspect_backup, memory, open, remove_partial_backups, restore, scrub,
-    scrub_with,
+    Frozen, MvccStore, RestoreOptions, drop_lost, inspect_backup, memory, open, remove_partial_backups,
+    restore, scrub, scrub_with,
 };
 pub use options::{EngineKind, OpenOptions};
 pub use revision::Revision;

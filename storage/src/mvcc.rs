@@ -21,6 +21,7 @@ mod kv;
 mod kv_memory;
 mod kv_redb;
 mod kv_sled;
+mod lost;
 mod migrate;
 mod queue;
 mod read;
@@ -46,6 +47,7 @@ use self::frozen::Lineage;
 use self::hub::Hub;
 use self::index::{Index, Pins};
 use self::kv::Kv;
+pub use self::lost::drop_lost;
 use self::migrate::{FORMATS, Formats, MapStep};
 use self::queue::{Queue, shut_down};
 use self::scrub::Scrub;
@@ -213,10 +215,7 @@ impl MvccStore {
         if let Some(directory) = &mut directory {
             directory.opened(loaded.index.revision, loaded.book.records, options.allow_empty)?;
         }
-        let damaged = Damaged::default();
-        for damage in loaded.damaged {
-            damaged.report(damage);
-        }
+        let damaged = Damaged::loaded(loaded.damaged);
         Ok(Self::run(
             kv,
             loaded.chunk_len,
@@ -465,6 +464,10 @@ impl Store for MvccStore {
 
     fn damaged(&self) -> Vec<Arc<Damage>> {
         self.shared.damaged.list()
+    }
+
+    fn lost(&self) -> Vec<Arc<Damage>> {
+        self.shared.damaged.lost().to_vec()
     }
 
     async fn freeze(&self) -> Result<Arc<dyn FrozenStore>, StorageError> {

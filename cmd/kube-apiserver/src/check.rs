@@ -1,5 +1,5 @@
 //! `kube-apiserver check` and `kube-apiserver scrub`: reports of damage, before a start or without one. Neither starts
-//! or listens, and neither changes an object: opening the store may rewrite a damaged copy of `FORMAT` and migrate the directory, as a start does.
+//! or listens, and neither changes an object, unless it is told to drop what is lost already: opening the store may rewrite a damaged copy of `FORMAT` and migrate the directory, as a start does.
 
 mod files;
 mod store;
@@ -24,10 +24,14 @@ pub struct ScrubCommand {
     /// The engine of the data directory, `redb` or `sled`.
     #[arg(long, default_value = "redb", value_parser = ["redb", "sled"])]
     storage_backend: String,
+    /// Drop the changes whose keys cannot be read, and name them: a server on the store is ready again, without what they wrote. Copy the
+    /// data directory before.
+    #[arg(long)]
+    drop_lost_changes: bool,
 }
 
 impl ScrubCommand {
-    /// Reads everything once. Returns the report.
+    /// Reads everything once, after dropping what it is told to. Returns the report.
     ///
     /// # Errors
     /// When something is damaged, with a line for each, or the store cannot be read.
@@ -41,7 +45,16 @@ impl ScrubCommand {
             "sled" => EngineKind::Sled,
             _ => EngineKind::Redb,
         };
-        let found = store::of_directory(&directory, kind, store::Keys::default()).await?;
+        let dropped = match self.drop_lost_changes {
+            true => store::drop_lost(&directory, kind).await?,
+            false => Vec::new(),
+        };
+        let mut found = store::of_directory(&directory, kind, store::Keys::default()).await?;
+        // Whatever else is wrong, they are not named again.
+        match found.faults.is_empty() {
+            true => found.lines.splice(0..0, dropped),
+            false => found.faults.splice(0..0, dropped),
+        };
         found.outcome()
     }
 }

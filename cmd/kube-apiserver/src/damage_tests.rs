@@ -1,6 +1,7 @@
 //! Servers on stores with damaged objects: each is an error of its own, and none keeps a server from starting.
 
 mod kinds;
+mod lost;
 
 use std::path::Path;
 

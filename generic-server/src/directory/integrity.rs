@@ -1,5 +1,5 @@
 //! Damage in the stores: counted for the metrics, reported by the verbose health documents, and looked for in the
-//! background. None of it makes a server unready: each damaged object is an error of its own.
+//! background. A damaged object is an error of its own and makes no server unready by itself; changes that are lost with their keys do.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -54,6 +54,18 @@ impl Integrity {
     /// Records that engines have found damaged, those of the past among them.
     fn records(&self) -> impl Iterator<Item = usize> {
         self.engines.iter().map(|engine| engine.damaged().len())
+    }
+
+    /// The message for operators where a store has lost changes whose keys cannot be read: no object of any kind is certain to be there,
+    /// or to be the newest, so that the server is not ready and refuses writes. It stays so until the stores are opened again.
+    pub fn lost(&self) -> Option<String> {
+        let lost: usize = self.engines.iter().map(|engine| engine.lost().len()).sum();
+        (lost > 0).then(|| {
+            format!(
+                "{lost} stored changes are lost, of objects that are not known, so that writes are refused; the log names their revisions. \
+                 Restore a backup, or stop the server and take note of the loss: kube-apiserver scrub --drop-lost-changes"
+            )
+        })
     }
 
     /// The message for operators, `None` while no damage is known. It names no object: health

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use generic_server::admission::{AdmissionChain, AdmissionPlugin, DynamicMetrics};
+use generic_server::dynamic_admission::lost_changes::LostChanges;
 use generic_server::dynamic_admission::{policy, webhook};
 use generic_server::metrics::Metrics;
 use generic_server::spawn::Tasks;
@@ -78,6 +79,7 @@ pub fn admission_chain(deps: &Deps, options: &AdmissionOptions<'_>, tasks: &Task
         .position(|plugin| BEFORE_WEBHOOKS.contains(&plugin.name()))
         .unwrap_or(plugins.len());
     plugins.splice(first..first, always);
+    plugins.splice(0..0, LostChanges::of(&deps.storage.engines()));
     for metrics in plugins.iter().filter_map(|plugin| plugin.metrics()) {
         options.metrics.register(metrics);
     }

@@ -97,7 +97,8 @@ impl Shared {
         put(&pin.rev.to_le_bytes())?;
         put(&time_ms.to_le_bytes())?;
         let mut live = index.range("", None, pin.rev);
-        let (mut keys, mut damaged) = (0u64, 0u64);
+        // Of a lost change there is no key to leave out.
+        let (mut keys, mut damaged) = (0u64, self.damaged.lost().len() as u64);
         loop {
             let some: Vec<(_, Version)> = live.by_ref().take(KEYS_PER_READER).collect();
             if some.is_empty() {

@@ -32,6 +32,15 @@ pub(super) fn is_half(stored: &[u8]) -> bool {
     copy(first).is_some() != copy(second).is_some()
 }
 
+/// Both bodies, whether they hold or not.
+pub(super) fn copies(stored: &[u8]) -> Option<[&[u8]; 2]> {
+    let (first, second) = stored.split_at_checked(stored.len() / 2)?;
+    Some([
+        first.split_last_chunk::<SUM>()?.0,
+        second.split_last_chunk::<SUM>()?.0,
+    ])
+}
+
 fn copy(bytes: &[u8]) -> Option<&[u8]> {
     let (body, sum) = bytes.split_last_chunk::<SUM>()?;
     (crc32fast::hash(body) == u32::from_le_bytes(*sum)).then_some(body)

@@ -238,7 +238,7 @@ impl Shared {
                 let Some((at, header)) =
                     record::parse_header_key(key).and_then(|at| Some((at, Header::decode_at(at, value)?)))
                 else {
-                    return Err(self.lost_header(key, after));
+                    return Err(self.lost_header(key, value, after));
                 };
                 if !header.key.starts_with(&*watcher.prefix) {
                     return Ok(true);
@@ -302,12 +302,12 @@ impl Shared {
 
     /// A change that no watch can receive any more, because its key cannot be read. History is complete only from there on, so the
     /// watcher lists again.
-    fn lost_header(&self, key: &[u8], after: u64) -> StorageError {
+    fn lost_header(&self, key: &[u8], stored: &[u8], after: u64) -> StorageError {
         let at = record::parse_header_key(key).unwrap_or(Location {
             rev: after + 1,
             seq: 0,
         });
-        self.damaged.report(record::lost_header(at));
+        self.damaged.report(record::lost_header(at, stored));
         StorageError::Compacted {
             asked: Revision(after),
             oldest: Revision(at.rev),

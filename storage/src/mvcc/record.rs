@@ -194,14 +194,36 @@ pub(crate) fn is_after_headers(key: &[u8]) -> bool {
     key.starts_with(b"v")
 }
 
-/// A change whose header is lost, with its key.
-pub(crate) fn lost_header(at: Location) -> Damage {
+/// A change whose header is lost, with its key. What is left of the key is a hint for the operator; nothing is decided by it.
+pub(crate) fn lost_header(at: Location, stored: &[u8]) -> Damage {
+    let hint = match remains_of_key(stored) {
+        Some(key) => format!(", its key may have been `{key}`"),
+        None => String::new(),
+    };
     Damage {
         key: None,
         revision: Revision(at.rev),
         place: at.seq,
-        what: format!("the header of a change at revision {} is damaged", at.rev),
+        what: format!("the header of a change at revision {} is damaged{hint}", at.rev),
     }
+}
+
+/// What the copies of a damaged header agree on as its key: a question mark stands for a byte that they do not, and for one that is
+/// in no key. `None` where that is nothing like a key, so that no foreign bytes come into a log.
+fn remains_of_key(stored: &[u8]) -> Option<String> {
+    const SHOWN: usize = 300;
+    let [first, second] = checked::copies(stored)?;
+    let (first, second) = (first.get(PLACE + FIXED..)?, second.get(PLACE + FIXED..)?);
+    let is_of_key = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._:".contains(&byte);
+    let pairs = first.iter().zip(second).take(SHOWN);
+    let key: String = pairs
+        .map(|(first, second)| match first == second && is_of_key(*first) {
+            true => char::from(*first),
+            false => '?',
+        })
+        .collect();
+    let unknown = key.matches('?').count();
+    (key.starts_with('/') && unknown <= key.len() / 4).then_some(key)
 }
 
 /// Where the record is of which this is the key of the header or of a value.
@@ -301,6 +323,17 @@ impl Wanted {
             self.at.rev
         ))
     }
+}
+
+/// How many bytes are stored as the value of a change whose header does not say.
+pub(crate) fn stored_len(reader: &dyn Reader, at: Location) -> Result<u32, StorageError> {
+    let mut len = 0;
+    let (from, to) = (value_key(at, 0), value_key(at, u32::MAX));
+    reader.scan(&from, &to, &mut |_, chunk| {
+        len += chunk.len();
+        Ok(true)
+    })?;
+    Ok(u32::try_from(len).unwrap_or(u32::MAX))
 }
 
 /// Reads a value and checks it.

@@ -65,7 +65,7 @@ impl Scrub {
                 record::parse_header_key(key).and_then(|at| Some((at, Header::decode_at(at, stored)?)))
             else {
                 let at = record::parse_header_key(key).unwrap_or(record::Location { rev: 0, seq: 0 });
-                self.report.damaged.push(report(record::lost_header(at)));
+                self.report.damaged.push(report(record::lost_header(at, stored)));
                 return Ok(true);
             };
             self.report.half_headers += u64::from(checked::is_half(stored));
@@ -170,6 +170,23 @@ pub fn scrub_with(
     options: &OpenOptions,
     visit: &mut dyn FnMut(&str, Option<&Bytes>),
 ) -> Result<ScrubReport, StorageError> {
+    let directory = existing(options)?;
+    let acknowledged = directory.reached().unwrap_or(0);
+    let mut rehearsal = Rehearsal::open(&directory.data(), options, acknowledged)?;
+    let looked = look(&mut *rehearsal.kv, acknowledged, visit);
+    rehearsal.end();
+    let (mut report, newest) = looked?;
+    // Sound records do not make a whole store: files may be older than those that the server closed.
+    if let Some(newest) = newest
+        && let Err(StorageError::Gone(why)) = directory.compare(newest, report.records)
+    {
+        report.engine.get_or_insert(why);
+    }
+    Ok(report)
+}
+
+/// The directory of a store that is there.
+pub(super) fn existing(options: &OpenOptions) -> Result<Directory, StorageError> {
     let dir = options.dir.as_deref().ok_or_else(|| StorageError::Engine {
         message: "a scrub needs a data directory".into(),
         source: None,
@@ -184,18 +201,7 @@ pub fn scrub_with(
             directory.data().display()
         )));
     }
-    let acknowledged = directory.reached().unwrap_or(0);
-    let mut rehearsal = Rehearsal::open(&directory.data(), options, acknowledged)?;
-    let looked = look(&mut *rehearsal.kv, acknowledged, visit);
-    rehearsal.end();
-    let (mut report, newest) = looked?;
-    // Sound records do not make a whole store: files may be older than those that the server closed.
-    if let Some(newest) = newest
-        && let Err(StorageError::Gone(why)) = directory.compare(newest, report.records)
-    {
-        report.engine.get_or_insert(why);
-    }
-    Ok(report)
+    Ok(directory)
 }
 
 /// The report on all records, and the newest revision; none of a format without such records.

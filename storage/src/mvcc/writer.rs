@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
-pub(super) use self::book::{Bookkeeping, begin_at, load, make_settings};
+pub(super) use self::book::{Bookkeeping, begin_at, drop_lost, load, make_settings};
 use self::book::{Garbage, LOAD_SAMPLE_MS};
 use self::plan::{Change, Plan, event, put_change};
 use self::space::Space;

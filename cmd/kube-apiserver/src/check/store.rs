@@ -87,6 +87,34 @@ async fn look_with(config: &Config, egress: &EgressSelector, keys: Keys, found: 
     }
 }
 
+/// Drops the lost changes of a store that no server uses. Gives a line for each.
+pub(super) async fn drop_lost(directory: &Path, kind: EngineKind) -> Result<Vec<String>, StartError> {
+    let _lock = directory.exists().then(|| engines::lock(directory)).transpose()?;
+    let options = of(directory, kind);
+    let dropping = tokio::task::spawn_blocking(move || storage::drop_lost(&options));
+    let dropped = dropping
+        .await
+        .map_err(|_| StartError::Check("dropping lost changes was interrupted".into()))?
+        .map_err(store_error(directory))?;
+    Ok(dropped
+        .iter()
+        .map(|damage| format!("dropped: {damage}"))
+        .collect())
+}
+
+fn of(directory: &Path, kind: EngineKind) -> OpenOptions {
+    OpenOptions {
+        engine: kind,
+        dir: Some(directory.join(kind.name())),
+        ..OpenOptions::default()
+    }
+}
+
+fn store_error(directory: &Path) -> impl FnOnce(StorageError) -> StartError {
+    let place = directory.display().to_string();
+    move |source| StartError::Store { place, source }
+}
+
 /// Reads the store of a data directory that no server uses.
 pub(super) async fn of_directory(
     directory: &Path,
@@ -95,11 +123,7 @@ pub(super) async fn of_directory(
 ) -> Result<Found, StartError> {
     // Nothing is made where there is no directory.
     let _lock = directory.exists().then(|| engines::lock(directory)).transpose()?;
-    let options = OpenOptions {
-        engine: kind,
-        dir: Some(directory.join(kind.name())),
-        ..OpenOptions::default()
-    };
+    let options = of(directory, kind);
     let runtime = tokio::runtime::Handle::current();
     let read = tokio::task::spawn_blocking(move || {
         let mut values = Values::default();
@@ -111,10 +135,7 @@ pub(super) async fn of_directory(
     let (report, values) = read
         .await
         .map_err(|_| StartError::Check("the check was interrupted".into()))?
-        .map_err(|source| StartError::Store {
-            place: directory.display().to_string(),
-            source,
-        })?;
+        .map_err(store_error(directory))?;
     let mut found = Found::default();
     for damage in &report.damaged {
         let key = damage.key.as_deref().unwrap_or("a key that cannot be read");

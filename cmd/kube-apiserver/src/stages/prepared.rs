@@ -177,8 +177,16 @@ impl Prepared {
             tasks.spawn(name, follower);
         }
         let controllers = kube_apiserver::controllers(&builtin, self.root_ca, aggregator);
+        // It would take the dependents of a lost owner for orphans.
+        let collects = !builtin
+            .storage
+            .engines()
+            .iter()
+            .any(|engine| !engine.lost().is_empty());
         for controller in controllers {
-            if config.controllers.runs(controller.name) {
+            if config.controllers.runs(controller.name)
+                && (collects || controller.name != "garbage-collector-controller")
+            {
                 tasks.spawn(controller.name, controller.run);
             }
         }

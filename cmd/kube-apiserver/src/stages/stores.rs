@@ -200,7 +200,15 @@ impl Stores {
         let integrity = Integrity::new(self.directory.clone(), engines.to_vec());
         self.metrics.register(integrity.clone());
         let summary = integrity.clone();
-        self.health.note("storage-integrity", move || summary.summary());
+        self.health.note("storage-integrity", move || {
+            summary.lost().or_else(|| summary.summary())
+        });
+        // Upstream has no such check, so that it is there only where it says something.
+        if let Some(why) = integrity.lost() {
+            tracing::error!(why, "the store is not whole: not ready");
+            self.health
+                .add("storage-integrity", Part::Ready, move || Err(why.clone()));
+        }
         if self.config.storage.scrubs() {
             let scrubbing = integrity.keep_scrubbing(self.config.storage.scrub_every);
             tasks.spawn("scrub", scrubbing);

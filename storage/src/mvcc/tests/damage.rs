@@ -13,7 +13,7 @@ use super::{ON_DISK, format_line, options, raw, reopen};
 use crate::conformance::{Recorder, Subject};
 use crate::{
     EngineKind, Guard, KeyValue, Op, Outcome, RangeRequest, RestoreOptions, Revision, StorageError, Store,
-    Txn, restore, scrub,
+    Txn, drop_lost, restore, scrub,
 };
 
 const KEYS: u64 = 80;
@@ -218,6 +218,7 @@ async fn a_lost_header_renames_nothing_and_ends_the_past() {
         let damaged = s.store.damaged();
         assert_eq!(damaged.len(), 1);
         assert_eq!((&damaged[0].key, damaged[0].revision), (&None, at));
+        assert_eq!(s.store.lost(), damaged);
         // That change cannot be delivered, so no watch resumes from before it.
         let refused = s.store.watch("", Revision(at.0 - 1), Recorder::new()).await;
         assert!(
@@ -228,6 +229,128 @@ async fn a_lost_header_renames_nothing_and_ends_the_past() {
         let _watch = s.store.watch("", at, seen.clone()).await.unwrap();
         assert!(s.write("k7", "again").await.0 > KEYS);
         s.finish().await;
+    }
+}
+
+/// Damages both copies of a header, its key among the rest.
+fn lose(kv: &dyn Kv, at: Revision) {
+    let stored = kv.reader().unwrap().get(&header_of(at)).unwrap().unwrap();
+    let key = stored.len() / 2 - 6;
+    damage(kv, &header_of(at), &[key, stored.len() - 20]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_change_is_lost_until_it_is_dropped() {
+    for engine in ON_DISK {
+        let dir = tempfile::tempdir().unwrap();
+        let s = Subject::in_process(reopen(engine, dir.path()).unwrap());
+        let seventh = filled(&s).await;
+        let newest = s.write("some-binding", vec![7; 200_000]).await;
+        s.finish().await;
+        let kv = raw(engine, dir.path());
+        for at in [seventh, newest] {
+            lose(&*kv, at);
+        }
+        drop(kv);
+
+        let lost = |store: &dyn Store| -> Vec<_> {
+            let lost = store.lost();
+            lost.iter().map(|damage| damage.revision).collect()
+        };
+        for round in 0..3 {
+            let s = Subject::in_process(reopen(engine, dir.path()).unwrap());
+            assert_eq!(lost(&*s.store), [seventh, newest], "{round}");
+            // Neither is the same key, written again, nor what is compacted.
+            let again = s.write("some-binding", "again").await;
+            s.store.compact(again).await.unwrap();
+            s.write("k0", "swept").await;
+            // Forks and backups are without them, too.
+            let fork = s.store.freeze().await.unwrap().start();
+            assert_eq!(lost(&*fork), [seventh, newest]);
+            let backup = dir.path().with_extension("backup");
+            let info = s.store.backup(&backup).await.unwrap();
+            assert_eq!(info.damaged, 2);
+            std::fs::remove_file(&backup).unwrap();
+            s.finish().await;
+        }
+        let s = Subject::in_process(reopen(engine, dir.path()).unwrap());
+        let (before, revision) = (s.list("", None).await, s.store.fresh().await.unwrap());
+        let in_use = drop_lost(&options(engine, dir.path()));
+        assert!(matches!(in_use, Err(StorageError::Locked(_))), "{in_use:?}");
+        s.finish().await;
+
+        let dropped = drop_lost(&options(engine, dir.path())).unwrap();
+        let hints: Vec<_> = dropped.iter().map(ToString::to_string).collect();
+        assert!(hints[0].contains("revision 8 is damaged"), "{hints:?}");
+        assert!(
+            hints[1].ends_with("is damaged, its key may have been `/regis?ry/some-bindi?g`"),
+            "{hints:?}"
+        );
+        assert!(drop_lost(&options(engine, dir.path())).unwrap().is_empty());
+        assert!(scrub(&options(engine, dir.path())).unwrap().is_clean());
+        let s = Subject::in_process(reopen(engine, dir.path()).unwrap());
+        assert!(s.store.lost().is_empty() && s.store.damaged().is_empty());
+        assert_eq!(s.list("", None).await, before);
+        assert_eq!(s.store.fresh().await.unwrap(), revision);
+        s.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn revisions_of_dropped_changes_are_not_given_again() {
+    for engine in ON_DISK {
+        let dir = tempfile::tempdir().unwrap();
+        let s = Subject::in_process(reopen(engine, dir.path()).unwrap());
+        s.write("a", "1").await;
+        let newest = s.write("b", "2").await;
+        s.finish().await;
+        lose(&*raw(engine, dir.path()), newest);
+        assert_eq!(drop_lost(&options(engine, dir.path())).unwrap().len(), 1);
+        let s = Subject::in_process(reopen(engine, dir.path()).unwrap());
+        let refused = s.store.watch("", Revision(newest.0 - 1), Recorder::new()).await;
+        assert!(
+            matches!(refused, Err(StorageError::Compacted { .. })),
+            "{refused:?}"
+        );
+        assert_eq!(s.write("b", "3").await, Revision(newest.0 + 1));
+        s.finish().await;
+    }
+    let nothing = drop_lost(&options(
+        EngineKind::Redb,
+        &tempfile::tempdir().unwrap().path().join("x"),
+    ));
+    assert!(matches!(nothing, Err(StorageError::Gone(_))), "{nothing:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replaced_change_is_not_lost_and_goes_with_the_past() {
+    for engine in ON_DISK {
+        for delete in [false, true] {
+            let dir = tempfile::tempdir().unwrap();
+            let s = Subject::in_process(reopen(engine, dir.path()).unwrap());
+            s.write("k", "first").await;
+            let at = s.write("k", vec![7; 200_000]).await;
+            let op = match delete {
+                true => s.delete("k"),
+                false => s.put("k", "third"),
+            };
+            s.commit(vec![], vec![op]).await;
+            let expected = s.list("", None).await;
+            s.finish().await;
+            lose(&*raw(engine, dir.path()), at);
+
+            let s = Subject::in_process(reopen(engine, dir.path()).unwrap());
+            assert_eq!(s.list("", None).await, expected);
+            assert!(s.store.lost().is_empty());
+            only(&s, "k", at);
+            let newest = s.write("k", "fourth").await;
+            s.store.compact(newest).await.unwrap();
+            s.write("other", "swept").await;
+            assert!(s.store.damaged().is_empty(), "{:?}", s.store.damaged());
+            s.finish().await;
+            assert!(scrub(&options(engine, dir.path())).unwrap().is_clean());
+            assert!(drop_lost(&options(engine, dir.path())).unwrap().is_empty());
+        }
     }
 }
 

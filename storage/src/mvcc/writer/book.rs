@@ -1,6 +1,7 @@
 //! The writer's bookkeeping of a store: which records may be removed and when, and which revision was newest when. Made from the
 //! log's headers.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -71,13 +72,7 @@ impl Bookkeeping {
         expires_ms: u64,
     ) {
         if let Some(before) = before.and_then(Version::live) {
-            self.garbage_bytes += u64::from(before.len);
-            self.garbage.push_back(Garbage {
-                since: version.rev,
-                key: key.clone(),
-                at: before.at(),
-                len: before.len,
-            });
+            self.supersede(version.rev, key, before.at(), before.len);
         }
         if version.is_delete() {
             self.garbage.push_back(Garbage {
@@ -94,6 +89,17 @@ impl Bookkeeping {
             self.expiries.insert((expires_ms, key.clone()));
             self.expiry_of.insert(key.clone(), expires_ms);
         }
+    }
+
+    /// Notes that a value can no longer be read once everything up to `since` is compacted.
+    fn supersede(&mut self, since: u64, key: &Arc<str>, at: Location, len: u32) {
+        self.garbage_bytes += u64::from(len);
+        self.garbage.push_back(Garbage {
+            since,
+            key: key.clone(),
+            at,
+            len,
+        });
     }
 
     /// When a key ends, if it does: milliseconds since 1970.
@@ -116,6 +122,7 @@ pub(in crate::mvcc) struct Loaded {
     pub index: Index,
     pub book: Bookkeeping,
     pub chunk_len: u32,
+    /// In the order of the log. Those without a key are what the index was made without.
     pub damaged: Vec<Damage>,
 }
 
@@ -144,7 +151,8 @@ fn chunk_len(kv: &dyn Kv) -> u32 {
 }
 
 /// Reads a store's settings and log headers. Migrates it when it is old, makes the settings when it `may_be_new` and has none; its
-/// time begins at `wall_ms`, or at the newest of the log when that is later. Changes that cannot be read are skipped and reported.
+/// time begins at `wall_ms`, or at the newest of the log when that is later. Changes that cannot be read are skipped and reported; one that
+/// a later change says it replaced is of the past alone, and has that one's key.
 /// Fails with `Corrupt` when the settings or the order of the log are damaged.
 pub(in crate::mvcc) fn load(
     kv: &dyn Kv,
@@ -179,7 +187,7 @@ pub(in crate::mvcc) fn load(
     let floor = record::read_u64(&*reader, record::META_REVISION)?.unwrap_or(0);
     let mut book = Bookkeeping::new(Clock::new(wall_ms, 0));
     let mut newest_ms = 0;
-    let mut damaged = Vec::new();
+    let mut damaged: BTreeMap<Location, Damage> = BTreeMap::new();
     let mut last = None;
     // From the very first record to the settings, without regard to the keys between: a damaged one may sort elsewhere.
     reader.scan(b"", &[0xff; 32], &mut |stored_key, stored| {
@@ -196,7 +204,7 @@ pub(in crate::mvcc) fn load(
             }
             index.oldest = index.oldest.max(at.rev);
             index.revision = index.revision.max(at.rev);
-            damaged.push(record::lost_header(at));
+            damaged.insert(at, record::lost_header(at, stored));
             last = Some(at);
             return Ok(true);
         };
@@ -214,6 +222,12 @@ pub(in crate::mvcc) fn load(
         let key = index.shared_key(&header.key);
         let before = index.apply(&key, version);
         book.record(&key, version, before, header.expires_ms);
+        let replaced = header.prev.and_then(|at| Some((at, damaged.get_mut(&at)?)));
+        if let Some((lost, damage)) = replaced {
+            damage.key = Some(key.clone());
+            let len = record::stored_len(&*reader, lost)?;
+            book.supersede(version.rev, &key, lost, len);
+        }
         newest_ms = newest_ms.max(header.time_ms);
         book.sample_time(header.time_ms, at.rev, LOAD_SAMPLE_MS);
         index.revision = index.revision.max(at.rev);
@@ -230,8 +244,28 @@ pub(in crate::mvcc) fn load(
         index,
         book,
         chunk_len,
-        damaged,
+        damaged: damaged.into_values().collect(),
     })
+}
+
+/// Removes the changes whose keys are not known, in one batch. The store keeps the revisions that loading them gave it: what a watcher
+/// has not seen of the lost changes stays unseen.
+pub(in crate::mvcc) fn drop_lost(kv: &dyn Kv, loaded: &Loaded) -> Result<(), StorageError> {
+    let mut batch = vec![
+        record::put_u64(record::META_OLDEST, loaded.index.oldest),
+        record::put_u64(record::META_REVISION, loaded.index.revision),
+    ];
+    let reader = kv.reader()?;
+    for damage in loaded.damaged.iter().filter(|damage| damage.key.is_none()) {
+        let at = Location {
+            rev: damage.revision.0,
+            seq: damage.place,
+        };
+        let len = record::stored_len(&*reader, at)?;
+        record::delete_record(&mut batch, at, len, loaded.chunk_len);
+    }
+    drop(reader);
+    kv.apply(&batch)
 }
 
 /// The engine's own keys are damaged: neither its reads nor its overwrites can be trusted any more.
