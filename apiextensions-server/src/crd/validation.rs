@@ -139,7 +139,7 @@ pub(crate) fn validate_create(crd: &Value) -> Vec<FieldError> {
         ("metadata.name", Some(meta::name(crd))),
     ];
     for (at, name) in named {
-        let Some(name) = name.filter(|name| **name != wanted) else {
+        let Some(name) = name.filter(|name| !name.is_empty() && **name != wanted) else {
             continue;
         };
         let at = FieldPath::new(at);

@@ -210,7 +210,7 @@ async fn write(
         };
         let before = bare(desired(&present));
         let record = |written| writer.record_scale_ownership(&mut object, paths, before, written);
-        let (scale, replicas) = match &mut make {
+        let (mut scale, replicas) = match &mut make {
             Make::From(make) => {
                 let mut scale = make(&present, call)?;
                 update::check_name(call, &mut scale)?;
@@ -227,6 +227,9 @@ async fn write(
         };
         // The strategy of a custom resource judges the value where it is in the object.
         if !resource.custom {
+            if meta::namespace(&scale).is_empty() {
+                meta::set(&mut scale, "namespace", call.namespace());
+            }
             validate(&scale)?;
         }
         if replicas == i64::from(UNSET) {

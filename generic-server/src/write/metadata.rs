@@ -96,10 +96,11 @@ pub(super) fn common_create_errors(call: &WriteCall<'_>, object: &Value) -> Vec<
 
 /// Faults of the metadata of a scale that a client writes.
 pub(crate) fn scale_errors(scale: &Value) -> Vec<FieldError> {
-    let empty = serde_json::Map::new();
-    let metadata = meta::metadata(scale).unwrap_or(&empty);
+    let mut metadata = meta::metadata(scale).cloned().unwrap_or_default();
+    // Ownership is that of the parent.
+    metadata.remove("managedFields");
     let rule = crate::registry::strategy::subdomain_name;
-    let mut errors = names::validate_object_meta(metadata, true, rule, &FieldPath::new("metadata"));
+    let mut errors = names::validate_object_meta(&metadata, true, rule, &FieldPath::new("metadata"));
     errors.extend(finalizer_errors(scale));
     errors
 }

@@ -70,9 +70,12 @@ pub(in crate::handlers) fn object_as(
     // A strategic patch is merged into the type itself, so what it says of the kind means nothing.
     if !patch.is_strategic() {
         let (sent_version, sent_kind) = (meta::api_version(&patched), meta::kind(&patched));
-        // Upstream reads it as the internal version then, which has no `metadata`.
+        // Upstream reads it as the internal version then, which has none of these fields.
         if sent_version.is_empty() {
-            body::warn(call, "unknown field \"metadata\"");
+            let fields = patched.as_object().into_iter().flatten().map(|(name, _)| name);
+            for name in fields.filter(|name| !matches!(name.as_str(), "apiVersion" | "kind")) {
+                body::warn(call, &format!("unknown field {}", go::quote(name)));
+            }
             return Err(update::unnamed(call));
         }
         let other = |sent: &str, own: &str| !sent.is_empty() && sent != own;

@@ -593,9 +593,16 @@ fn traffic(errors: &mut Errors, path: &FieldPath<'_>, service: &Value) {
     }
 }
 
+/// Whether a service has no addresses of the cluster: its type is another, or none that there is, which is refused as such.
+fn outside(service: &Value) -> bool {
+    !matches!(
+        service.text("spec.type"),
+        "" | "ClusterIP" | "NodePort" | "LoadBalancer"
+    )
+}
+
 /// The cluster addresses that a service had stay its own.
 pub(super) fn keeps_addresses(errors: &mut Errors, service: &Value, old: &Value) {
-    let outside = |service: &Value| service.text("spec.type") == "ExternalName";
     if !outside(service) && !outside(old) {
         kept(
             errors,
@@ -610,7 +617,6 @@ pub(super) fn keeps_addresses(errors: &mut Errors, service: &Value, old: &Value)
 
 fn validate_update(errors: &mut Errors, service: &Value, old: &Value) {
     let path = FieldPath::new("spec");
-    let outside = |service: &Value| service.text("spec.type") == "ExternalName";
     keeps_addresses(errors, service, old);
     if !outside(service) && !outside(old) {
         kept(
