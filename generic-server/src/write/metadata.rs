@@ -54,6 +54,8 @@ pub(super) fn keep_system_fields(object: &mut Value, live: &Value) {
             meta::set(object, key, live);
         }
     }
+    // The store keeps none.
+    meta::set(object, "selfLink", Value::Null);
 }
 
 /// Faults of the metadata of a new object that its kind looks for.
