@@ -59,7 +59,7 @@ printer!(
         let reference = o.dig("spec.paramRef");
         let text = match (reference.text("name"), reference.text("namespace")) {
             ("", _) if reference.has("selector") => {
-                selector_text(reference.dig("selector")).unwrap_or_default()
+                go_selector(reference.dig("selector"))
             }
             ("", _) => "<unset>".to_string(),
             (name, "") => format!("*/{name}"),
@@ -73,6 +73,26 @@ printer!(
         ]
     }
 );
+
+/// A selector as upstream prints the Go value.
+fn go_selector(selector: &Value) -> String {
+    let labels = selector.entries("matchLabels");
+    let labels = labels.map(|(key, value)| format!("{key}: {},", value.as_str().unwrap_or_default()));
+    let expressions = selector.list("matchExpressions").iter().map(|expression| {
+        let values: Vec<&str> = expression.strings("values").collect();
+        format!(
+            "LabelSelectorRequirement{{Key:{},Operator:{},Values:[{}],}},",
+            expression.text("key"),
+            expression.text("operator"),
+            values.join(" ")
+        )
+    });
+    format!(
+        "&LabelSelector{{MatchLabels:map[string]string{{{}}},MatchExpressions:[]LabelSelectorRequirement{{{}}},}}",
+        labels.collect::<String>(),
+        expressions.collect::<String>()
+    )
+}
 
 printer!(
     WEBHOOK_CONFIGURATION,
@@ -124,5 +144,28 @@ fn param_kind(object: &Value) -> String {
     match kind.is_null() {
         true => "<unset>".into(),
         false => format!("{}/{}", kind.text("apiVersion"), kind.text("kind")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn selectors_are_printed_as_go_values() {
+        #[track_caller]
+        fn check(selector: &Value, expected: &str) {
+            assert_eq!(go_selector(selector), expected);
+        }
+        check(
+            &json!({}),
+            "&LabelSelector{MatchLabels:map[string]string{},MatchExpressions:[]LabelSelectorRequirement{},}",
+        );
+        check(
+            &json!({"matchLabels": {"b": "1", "a": "2"}, "matchExpressions": [{"key": "k", "operator": "In", "values": ["x", "y"]}]}),
+            "&LabelSelector{MatchLabels:map[string]string{a: 2,b: 1,},MatchExpressions:[]LabelSelectorRequirement{LabelSelectorRequirement{Key:k,Operator:In,Values:[x y],},},}",
+        );
     }
 }
