@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use generic_server::ApiError;
 use generic_server::delegate::Delegate;
+use generic_server::registry::cache::Interest;
+use generic_server::registry::{Event, Reflector};
 use machinery::meta;
 use machinery::time::Timestamp;
 use serde_json::{Value, json};
@@ -20,37 +22,51 @@ use crate::net::{Cidr, service_cidr_ready};
 const CIDRS: At<'static> = ("networking.k8s.io", "servicecidrs");
 const NAME: &str = "kubernetes";
 const MANAGER: &str = "kubernetes-service-cidr-controller";
-/// How often it is looked at. A watch would keep a cache for one object.
-const INTERVAL: Duration = Duration::from_secs(10);
+/// How long a pass that failed is waited with.
+const PAUSE: Duration = Duration::from_secs(10);
 
 /// Keeps it as these ranges say, where ServiceCIDRs are served.
 pub(super) async fn run(client: Client, api: Arc<dyn Delegate>, ranges: Vec<Cidr>) {
-    if ranges.is_empty() || client.resource(CIDRS).is_err() {
+    let Ok(registered) = client.resource(CIDRS) else {
+        return;
+    };
+    if ranges.is_empty() {
         return;
     }
     let api = Api::new(api);
     let ranges: Vec<String> = ranges.iter().map(ToString::to_string).collect();
+    let interest = Interest::Key(registered.store.key("", NAME).into());
+    let mut reflector = Reflector::of(registered.store, interest);
+    let mut changes = Vec::new();
     let mut told = None;
     loop {
-        match sync(&client, &api, &ranges).await {
-            Ok(trouble) => {
-                if let Some(trouble) = trouble.filter(|trouble| told != Some(*trouble)) {
-                    warn!(object.name = NAME, "{trouble}");
-                    told = Some(trouble);
+        if let Event::Failed(error) = reflector.next(&mut changes).await {
+            warn!(
+                error = error.message(),
+                "cannot read the default ServiceCIDR; retrying"
+            );
+            continue;
+        }
+        changes.clear();
+        let trouble = loop {
+            match sync(&client, &api, &ranges).await {
+                Ok(trouble) => break trouble,
+                Err(error) => {
+                    warn!(%error, object.name = NAME, "cannot maintain the default ServiceCIDR; retrying");
+                    tokio::time::sleep(PAUSE).await;
                 }
             }
-            Err(error) => {
-                warn!(%error, object.name = NAME, "cannot maintain the default ServiceCIDR; retrying")
-            }
+        };
+        if let Some(trouble) = trouble.filter(|trouble| told != Some(*trouble)) {
+            warn!(object.name = NAME, "{trouble}");
+            told = Some(trouble);
         }
-        tokio::time::sleep(INTERVAL).await;
     }
 }
 
 /// One pass. Gives what an administrator has to put right.
 async fn sync(client: &Client, api: &Api, ranges: &[String]) -> Result<Option<&'static str>, ApiError> {
-    let registered = client.resource(CIDRS)?;
-    let Some(live) = registered.store.as_system().find_once("", NAME).await? else {
+    let Some(live) = client.find(CIDRS, "", NAME).await? else {
         let object = json!({
             "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": NAME}, "spec": {"cidrs": ranges},
         });
@@ -59,7 +75,6 @@ async fn sync(client: &Client, api: &Api, ranges: &[String]) -> Result<Option<&'
         }
         return declare_ready(api).await;
     };
-    let live = live.value();
     let stored: Vec<&str> = live.strings("spec.cidrs").collect();
     if stored.len() == 1 && ranges.len() == 2 && stored[0] == ranges[0] {
         let change = |object: &mut Value| {

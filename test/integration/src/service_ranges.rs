@@ -11,7 +11,7 @@ fn service(name: &str, ip: Option<&str>) -> Value {
     json!({"metadata": {"name": name}, "spec": {"clusterIP": ip, "ports": [{"port": 80}]}})
 }
 
-/// Waits until the default ServiceCIDR, which is looked at every ten seconds, is so.
+/// Waits until the default ServiceCIDR is so.
 async fn until(client: &Client, what: impl Fn(&Value) -> bool) -> Value {
     eventually("the default ServiceCIDR", async || {
         let found = client.get(&format!("{RANGES}/kubernetes")).await;

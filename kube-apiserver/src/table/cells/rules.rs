@@ -58,9 +58,7 @@ printer!(
     |o, ages| {
         let reference = o.dig("spec.paramRef");
         let text = match (reference.text("name"), reference.text("namespace")) {
-            ("", _) if reference.has("selector") => {
-                go_selector(reference.dig("selector"))
-            }
+            ("", _) if reference.has("selector") => go_selector(reference.dig("selector")),
             ("", _) => "<unset>".to_string(),
             (name, "") => format!("*/{name}"),
             (name, namespace) => format!("{namespace}/{name}"),
