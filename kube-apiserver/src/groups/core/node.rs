@@ -43,7 +43,9 @@ pub(crate) static RULES: Rules = Rules {
         declared_features(errors, object);
     },
     validate_update: |errors, object, old| {
+        // Upstream judges these as of a new node, and once more as of a changed one.
         avoided_pods(errors, object);
+        taints(errors, object);
         networks(errors, object);
         update(errors, object, old);
     },
@@ -247,6 +249,7 @@ fn declared_features(errors: &mut Errors, object: &Value) {
 }
 
 fn update(errors: &mut Errors, object: &Value, old: &Value) {
+    avoided_pods(errors, object);
     resources(errors, object);
     declared_features(errors, object);
     let path = FieldPath::new("status.addresses");

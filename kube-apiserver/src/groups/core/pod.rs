@@ -367,16 +367,21 @@ fn metadata_and_spec(errors: &mut Errors, pod: &Value) {
     for list in ["containers", "initContainers"] {
         let at = path.child(list);
         for (index, container) in spec.list(list).iter().enumerate() {
-            let image = container.text("image");
-            if image.trim() != image {
-                errors.invalid(
-                    &at.index(index).child("image"),
-                    image,
-                    "must not have leading or trailing whitespace",
-                );
-            }
+            whitespace(errors, &at.index(index).child("image"), container.text("image"));
         }
     }
+}
+
+fn whitespace(errors: &mut Errors, path: &FieldPath<'_>, image: &str) {
+    if image.trim() != image {
+        errors.invalid(path, image, "must not have leading or trailing whitespace");
+    }
+}
+
+/// An image of a container of a changed pod.
+fn image(errors: &mut Errors, path: &FieldPath<'_>, image: &str) {
+    errors.need(path, image);
+    whitespace(errors, path, image);
 }
 
 /// Annotations that mean something to pods, of pods and templates.
@@ -440,6 +445,10 @@ fn update(errors: &mut Errors, pod: &Value, old: &Value) {
         if new.len() != before.len() {
             errors.forbidden(&at, "pod updates may not add or remove containers");
             return;
+        }
+        // Once more, as upstream does.
+        for (index, container) in new.iter().enumerate() {
+            image(errors, &at.index(index).child("image"), container.text("image"));
         }
     }
     let deadline = path.child("activeDeadlineSeconds");
@@ -601,6 +610,8 @@ fn only_added_tolerations(errors: &mut Errors, path: &FieldPath<'_>, pod: &Value
             return;
         }
     }
+    // Once more, as upstream does.
+    pod_spec::tolerations(errors, path, pod.list("spec.tolerations"));
 }
 
 #[cfg(test)]
