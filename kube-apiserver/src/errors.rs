@@ -172,6 +172,16 @@ impl Errors {
         self.add(|| error);
     }
 
+    /// Faults that upstream finds twice, because it judges a changed object as a new one and as a changed one. Without any, nothing is
+    /// judged twice.
+    pub(crate) fn twice(&mut self, check: impl Fn(&mut Errors)) {
+        let before = self.found.len();
+        check(self);
+        if self.found.len() > before {
+            check(self);
+        }
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.found.len()
     }

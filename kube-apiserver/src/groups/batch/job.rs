@@ -493,7 +493,7 @@ fn validate_update(errors: &mut Errors, job: &Value, old: &Value) {
     generated_selector(errors, job, had_prefixed);
     let path = FieldPath::new("spec");
     let (spec, before) = (job.dig("spec"), old.dig("spec"));
-    validate_spec(errors, &path, spec, true);
+    errors.twice(|errors| validate_spec(errors, &path, spec, true));
     if spec.text("completionMode") != "Indexed" {
         errors.immutable(&path, "completions", spec, before);
     } else if let Some(completions) = spec.int("completions")

@@ -43,7 +43,7 @@ pub(crate) static RULES: Rules = Rules {
         declared_features(errors, object);
     },
     validate_update: |errors, object, old| {
-        // Upstream judges these as of a new node, and once more as of a changed one.
+        // These as of a new node; `update` judges them as of a changed one, as upstream does.
         avoided_pods(errors, object);
         taints(errors, object);
         networks(errors, object);

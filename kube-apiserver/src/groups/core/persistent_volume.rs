@@ -372,11 +372,10 @@ fn secret(errors: &mut Errors, path: &FieldPath<'_>, reference: &Value) {
 
 fn validate_update(errors: &mut Errors, object: &Value, old: &Value) {
     let (spec, before) = (object.dig("spec"), old.dig("spec"));
-    // Upstream judges a changed volume twice, so that each fault is there twice.
-    for _ in 0..2 {
+    errors.twice(|errors| {
         validate_spec(errors, &FieldPath::new("spec"), spec);
         mount_options(errors, object);
-    }
+    });
     let sources = |spec: &Value| -> Value {
         let mut found = json!({});
         for key in SOURCES {
