@@ -283,6 +283,7 @@ fn double(text: &str) -> Option<Value> {
     value.is_finite().then(|| free_double(value))
 }
 
+/// A finite double.
 pub(crate) fn free_double(value: f64) -> Value {
     if value.fract() == 0.0 && value.abs() < 9e15 {
         #[expect(clippy::cast_possible_truncation, reason = "whole and below 2^53")]

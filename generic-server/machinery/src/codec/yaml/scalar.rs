@@ -1,8 +1,9 @@
 //! The meaning of plain scalars in upstream's YAML library.
 
-use serde_json::{Number, Value};
+use serde_json::Value;
 
 use crate::codec::DecodeError;
+use crate::codec::typed::free_double;
 
 /// The meaning of a plain scalar.
 #[derive(Debug, PartialEq)]
@@ -25,16 +26,15 @@ impl Meaning {
             Meaning::Int(value) => value.into(),
             Meaning::Uint(value) => value.into(),
             // Upstream goes through JSON, where whole floats lose their fraction.
-            #[expect(clippy::cast_possible_truncation, reason = "whole and below 2^53")]
-            Meaning::Float(value) if value.fract() == 0.0 && value.abs() < 9e15 => Value::from(value as i64),
-            Meaning::Float(value) => Number::from_f64(value).map(Value::Number).ok_or_else(|| {
+            Meaning::Float(value) if value.is_finite() => free_double(value),
+            Meaning::Float(value) => {
                 let name = match value {
                     v if v.is_nan() => "NaN",
                     v if v > 0.0 => "+Inf",
                     _ => "-Inf",
                 };
-                DecodeError::Syntax(format!("json: unsupported value: {name}"))
-            })?,
+                return Err(DecodeError::Syntax(format!("json: unsupported value: {name}")));
+            }
             Meaning::Timestamp | Meaning::Text => Value::String(text.to_owned()),
         })
     }
