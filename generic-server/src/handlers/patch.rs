@@ -98,11 +98,14 @@ pub(super) async fn handle(
     let negotiated = call.negotiate()?;
     let bytes = body::bytes(call).await?;
     let options = WriteOptions::parse(call.head.uri.query(), "PatchOptions", kind.is_apply())?;
-    // A JSON patch may copy what is there.
-    let copies = kind == PatchType::Json && memchr::memmem::find(&bytes, b"copy").is_some();
-    let grown = if copies { limits::JSON_PATCH_COPY_BYTES } else { 0 };
-    body::weigh_defaults(call, bytes.len() + grown).await;
+    let sent = bytes.len();
     let patch = Patch::parse(call, kind, bytes, &options)?;
+    let copied = if patch.copies() {
+        limits::JSON_PATCH_COPY_BYTES
+    } else {
+        0
+    };
+    body::weigh_defaults(call, sent + copied).await;
     call.record_patch(&patch.value);
     cpu::slice().await;
     let rules = UpdateRules {
@@ -241,6 +244,13 @@ impl Patch {
             strict.clear();
         }
         Ok(Patch { kind, value, strict })
+    }
+
+    /// Whether it is a JSON patch with an operation `copy`, which makes an object larger than the patch.
+    fn copies(&self) -> bool {
+        let operations = self.value.as_array().filter(|_| self.kind == PatchType::Json);
+        let is_copy = |operation: &Value| operation.get("op").and_then(Value::as_str) == Some("copy");
+        operations.is_some_and(|operations| operations.iter().any(is_copy))
     }
 
     pub(super) fn is_strategic(&self) -> bool {

@@ -246,7 +246,7 @@ async fn write(
             );
             return Err(ApiError::conflict(&group, call.name(), why));
         }
-        // The version that it names is that of the object.
+        // A resourceVersion in the scale is a precondition on its parent.
         let version = meta::resource_version(&scale);
         if !version.is_empty() {
             meta::set(&mut object, "resourceVersion", version.to_owned());

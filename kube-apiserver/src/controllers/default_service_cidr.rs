@@ -93,7 +93,7 @@ async fn sync(client: &Client, api: &Api, ranges: &[String]) -> Result<Option<&'
     }
     if stored != ranges {
         return Ok(Some(
-            "the default ServiceCIDR has other ranges than --service-cluster-ip-range, and its own count",
+            "the default ServiceCIDR has other ranges than --service-cluster-ip-range; those of the object are used",
         ));
     }
     match service_cidr_ready(&live) {

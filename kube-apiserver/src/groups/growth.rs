@@ -2,6 +2,8 @@
 //! lists, the field look-ups are counted with `n`, `2n` and `3n` items. A pass that searches a list for each item of a list shows
 //! in the second difference, which is nothing for a pass that is linear.
 
+use std::sync::Arc;
+
 use generic_server::Authorized;
 use generic_server::registry::strategy::{Strategy, WriteContext};
 use generic_server::resource::{ServedResource, Subresource};
@@ -163,6 +165,18 @@ fn judge(resource: &ServedResource, strategy: &dyn Strategy, object: &Value) {
     resource.table.cells(&new, &machinery::table::Ages::now());
 }
 
+/// The strategies of a resource and of its subresources that write the whole object.
+fn strategies(resource: &ServedResource) -> impl Iterator<Item = &Arc<dyn Strategy>> {
+    let views = resource
+        .subresources
+        .iter()
+        .filter_map(|(_, subresource)| match subresource {
+            Subresource::View(strategy) => Some(strategy),
+            _ => None,
+        });
+    std::iter::once(&resource.strategy).chain(views)
+}
+
 #[test]
 fn validation_is_linear_in_the_lists_of_an_object() {
     let mut errors = Vec::new();
@@ -174,14 +188,7 @@ fn validation_is_linear_in_the_lists_of_an_object() {
         };
         let mut all = Vec::new();
         places(schema.root(), &Place { keys: Vec::new() }, &gvk.kind, &mut all);
-        let views = resource
-            .subresources
-            .iter()
-            .filter_map(|(_, subresource)| match subresource {
-                Subresource::View(strategy) => Some(strategy),
-                _ => None,
-            });
-        let strategies: Vec<_> = std::iter::once(&resource.strategy).chain(views).collect();
+        let strategies: Vec<_> = strategies(&resource).collect();
         for (place, alike) in all.iter().flat_map(|place| [(place, false), (place, true)]) {
             let objects = [1, 2, 3].map(|times| sample(schema.root(), &place.keys, times * N, alike));
             for strategy in &strategies {
@@ -293,14 +300,7 @@ fn validation_is_linear_in_lists_that_belong_together() {
             .iter()
             .find(|resource| resource.gvr.group_resource().to_string() == name)
             .unwrap_or_else(|| panic!("no resource {name}"));
-        let views = resource
-            .subresources
-            .iter()
-            .filter_map(|(_, subresource)| match subresource {
-                Subresource::View(strategy) => Some(strategy),
-                _ => None,
-            });
-        for strategy in std::iter::once(&resource.strategy).chain(views) {
+        for strategy in strategies(resource) {
             let [once, twice, thrice] =
                 [1, 2, 3].map(|times| steps::of(|| judge(resource, &**strategy, &object(times * N))));
             if (once + thrice).abs_diff(2 * twice) > SLACK {

@@ -141,7 +141,7 @@ async fn the_default_range_follows_the_flag() {
     assert_eq!(both["spec"]["clusterIPs"].as_array().map(Vec::len), Some(2));
     plane.stop().await;
 
-    // Other ranges than the object has: what it says counts.
+    // The flag has other ranges than the object, whose ranges are used.
     let (plane, client) = start("10.7.0.0/24,fd00::/120").await;
     let one = client.post(SERVICES, &service("one", None)).await.expect(201);
     assert!(

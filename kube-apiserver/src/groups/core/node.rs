@@ -43,7 +43,7 @@ pub(crate) static RULES: Rules = Rules {
         declared_features(errors, object);
     },
     validate_update: |errors, object, old| {
-        // These as of a new node; `update` judges them as of a changed one, as upstream does.
+        // Upstream validates annotations and taints of an update twice: here, and in `update`.
         avoided_pods(errors, object);
         taints(errors, object);
         networks(errors, object);

@@ -446,7 +446,7 @@ fn update(errors: &mut Errors, pod: &Value, old: &Value) {
             errors.forbidden(&at, "pod updates may not add or remove containers");
             return;
         }
-        // Once more, as upstream does.
+        // Upstream validates images of an update a second time, which repeats their causes.
         for (index, container) in new.iter().enumerate() {
             image(errors, &at.index(index).child("image"), container.text("image"));
         }
@@ -610,7 +610,7 @@ fn only_added_tolerations(errors: &mut Errors, path: &FieldPath<'_>, pod: &Value
             return;
         }
     }
-    // Once more, as upstream does.
+    // Upstream validates tolerations of an update a second time, which repeats their causes.
     pod_spec::tolerations(errors, path, pod.list("spec.tolerations"));
 }
 

@@ -101,7 +101,7 @@ mod tests {
             json!({"metadata": {"name": name}, "spec": {"cidrs": cidrs}, "status": {"conditions": conditions}})
         };
         check(&[], &["10.0.0.0/24", "fd00::/120"]);
-        // What the object says counts, not the flag.
+        // The object's ranges replace those of the flag.
         let default = cidr("kubernetes", &["10.3.0.0/24"], &["True"]);
         check(std::slice::from_ref(&default), &["10.3.0.0/24"]);
         let more = [
